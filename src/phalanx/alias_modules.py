@@ -28,10 +28,7 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "custom_batching": (
         "Functions with their own batching rule.",
-        {
-            "custom_rules.custom_vmap": "custom_vmap custom_vmap_call_p",
-            "lax.control_flow.sequential_vmap": "sequential_vmap",
-        },
+        {"custom_rules.custom_vmap": "custom_vmap custom_vmap_call_p", "lax.control_flow.scan": "sequential_vmap"},
     ),
     "custom_derivatives": (
         "Functions with their own derivative rules.",

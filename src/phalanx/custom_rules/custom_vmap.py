@@ -1,7 +1,7 @@
 """`custom_vmap`: functions with a user-defined batching rule.
 
 A call is a primitive that holds the jaxpr of the function and the user's rule; it differs from an ordinary call in its
-batching rule only. `lax.control_flow.sequential_vmap` defines the rule that maps one example after the other.
+batching rule only. `lax.control_flow.scan` defines the rule that maps one example after the other.
 """
 
 from __future__ import annotations

@@ -62,17 +62,16 @@ from phalanx.lax.contraction.ragged_dot import (
 from phalanx.lax.contraction.scaled_dot import scaled_dot as scaled_dot
 from phalanx.lax.control_flow.associative_scan import associative_scan as associative_scan
 from phalanx.lax.control_flow.cond import cond as cond, cond_p as cond_p, switch as switch
-from phalanx.lax.control_flow.custom_linear_solve import (
+from phalanx.lax.control_flow.fori_loop import fori_loop as fori_loop
+from phalanx.lax.control_flow.implicit_solvers import (
     custom_linear_solve as custom_linear_solve,
+    custom_root as custom_root,
     linear_solve_p as linear_solve_p,
 )
-from phalanx.lax.control_flow.custom_root import custom_root as custom_root
-from phalanx.lax.control_flow.fori_loop import fori_loop as fori_loop
 from phalanx.lax.control_flow.platform_dependent import platform_dependent as platform_dependent
 from phalanx.lax.control_flow.scan import map as map, scan as scan
 from phalanx.lax.control_flow.scan_primitive import scan_p as scan_p
-from phalanx.lax.control_flow.while_loop import while_loop as while_loop
-from phalanx.lax.control_flow.while_primitive import while_p as while_p
+from phalanx.lax.control_flow.while_loop import while_loop as while_loop, while_p as while_p
 from phalanx.lax.convolution.conv_dimension_numbers import (
     ConvDimensionNumbers as ConvDimensionNumbers,
     ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers,

@@ -26,7 +26,7 @@ from phalanx.core import (
 )
 from phalanx.lax.control_flow.cond import cond_p
 from phalanx.lax.control_flow.scan_primitive import ScanLayout, scan_p
-from phalanx.lax.control_flow.while_primitive import while_each_p, while_p
+from phalanx.lax.control_flow.while_loop import while_each_p, while_p
 from phalanx.runtime import Array, run_checks
 
 # By id of the array: the consumed keys that are still alive, and the name of the jaxpr that consumed them. The weak

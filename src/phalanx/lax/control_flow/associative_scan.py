@@ -15,7 +15,7 @@ from typing import Any
 from phalanx.core import ArgumentError, check_function, get_aval, vector_space
 from phalanx.lax.control_flow.scan import scan
 from phalanx.lax.indexing.static_slice import index_in_dim, pad, slice_in_dim
-from phalanx.lax.shape import expand_dims, move_dim, resolve_dims, rev
+from phalanx.lax.shape import expand_dims, insert_dim, move_dim, resolve_dims, rev
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.symbolic import bounds, is_symbolic, non_negative
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -94,9 +94,8 @@ def _scan(combine: Callable, elems: list, axis: int) -> list:
 
     # All pairs are combined in one vectorized call, and the recursion runs on half as many elements.
     odd = _scan(combine, combine(take(0, size - 1, 2), take(1, None, 2)), axis)
-    heads = get_aval(odd[0]).shape[axis]
     # odd[i] combines elements 0 to 2 i + 1, so combining it with element 2 i + 2 gives the next even position.
-    before = odd if size % 2 else [slice_in_dim(x, 0, heads - 1, 1, axis) for x in odd]
+    before = odd if size % 2 else take(0, -1, xs=odd)
     rest = combine(before, take(2, None, 2)) if size > 2 else []
     first = take(0, 1)
     even = [concatenate([f, r], axis) for f, r in zip(first, rest)] if rest else first
@@ -106,11 +105,10 @@ def _scan(combine: Callable, elems: list, axis: int) -> list:
 def _interleave(a: Any, b: Any, axis: int) -> Any:
     """Interleave two sequences: `a` at the even positions, `b` at the odd ones, by padding both and adding."""
     aval = get_aval(a)
-    na, nb = aval.shape[axis], get_aval(b).shape[axis]
+    zero, others = aval.dtype.type(0), [(0, 0, 0)] * (aval.ndim - 1)
+    ends_with_a = int(aval.shape[axis] > get_aval(b).shape[axis])
     # Interior padding spreads each sequence over every second position; the zeros of one meet the values of the other.
-    zero = aval.dtype.type(0)
-    config_a = [(0, 0, 0)] * aval.ndim
-    config_b = [(0, 0, 0)] * aval.ndim
-    config_a[axis] = (0, 0 if na > nb else 1, 1)
-    config_b[axis] = (1, 1 if na > nb else 0, 1)
-    return vector_space.add(pad(a, zero, config_a), pad(b, zero, config_b))
+    return vector_space.add(
+        pad(a, zero, insert_dim(others, axis, (0, 1 - ends_with_a, 1))),
+        pad(b, zero, insert_dim(others, axis, (1, ends_with_a, 1))),
+    )

@@ -22,10 +22,10 @@ from phalanx.core import (
     ShapedArray,
     ShardingRule,
     Var,
-    Zero,
     cached_on_jaxpr,
     dce_jaxpr,
     effects as fx,
+    fill_flagged,
     format_code_position,
     get_aval,
     get_aval_of_argument,
@@ -39,6 +39,7 @@ from phalanx.core import (
     retype_jaxpr,
     run_jaxpr,
     select_flagged,
+    select_unflagged,
     split_tangents,
     trace_to_jaxpr,
     union_varying,
@@ -47,7 +48,7 @@ from phalanx.core import (
 )
 from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.named_axes import check_no_divergence
-from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, stage_body
+from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, split_by_sizes, stage_body
 from phalanx.lax.control_flow.python_control_flow import runs_in_python
 from phalanx.lax.elementwise import clamp, convert_element_type, dtype_kind, eq, select_n
 from phalanx.lax.shape import broadcast_in_dim
@@ -116,8 +117,7 @@ class Cond(DivisibleCall, name="cond"):
         nonzero, given = split_tangents(tangents[1:])
         # All branches return a tangent for every result that has one in some branch.
         want = _any_branch([jvp_jaxpr(b, nonzero)[1] for b in branches])
-        derived = [jvp_jaxpr(b, nonzero, want)[0] for b in branches]
-        out = _bind(self, index, derived, [*operands, *given])
+        out = _bind(self, index, [jvp_jaxpr(b, nonzero, want)[0] for b in branches], [*operands, *given])
         count = len(branches[0].outvars)
         return out[:count], join_tangents(branches[0].out_avals, want, out[count:])
 
@@ -132,12 +132,11 @@ class Cond(DivisibleCall, name="cond"):
         computed = [[v.aval for v in lin.primal.outvars[count:]] for lin in linearized]
         primal = [_return_all_residuals(lin.primal, count, i, computed) for i, lin in enumerate(linearized)]
         out = _bind(self, index, primal, operands)
-        residuals = out[count:]
-        avals = leaf_avals(operands)
         linear = [
-            _read_all_residuals(lin.linear, lin.forwarded, avals, i, computed) for i, lin in enumerate(linearized)
+            _read_all_residuals(lin.linear, lin.forwarded, leaf_avals(operands), i, computed)
+            for i, lin in enumerate(linearized)
         ]
-        out_dot = _bind(self, index, linear, [*operands, *residuals, *given])
+        out_dot = _bind(self, index, linear, [*operands, *out[count:], *given])
         return out[:count], join_tangents(branches[0].out_avals, want, out_dot)
 
     def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division | None:
@@ -146,11 +145,10 @@ class Cond(DivisibleCall, name="cond"):
 
     def transpose(self, y_bars: Sequence[Any], index: ArrayLike, *operands: Any, branches: tuple) -> tuple:
         linear = [is_linear(x) for x in operands]
-        nonzero = [type(c) is not Zero for c in y_bars]
+        nonzero, given = split_tangents(y_bars)
         derived = [transpose_jaxpr(b, linear, nonzero, True)[0] for b in branches]
-        given = [x for x, lin in zip(operands, linear) if not lin]
-        out = iter(_bind(self, index, derived, [*given, *(c for c in y_bars if type(c) is not Zero)]))
-        return (None, *(next(out) if lin else None for lin in linear))
+        out = _bind(self, index, derived, [*select_unflagged(operands, linear), *given])
+        return (None, *fill_flagged(linear, out))
 
     def batch_axis(self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], *, branches: tuple) -> tuple:
         (index, *operands), (index_dim, *operand_dims) = args, dims
@@ -167,10 +165,7 @@ class Cond(DivisibleCall, name="cond"):
         self, axis: AxisData, index: ArrayLike, operands: list, mapped: list[bool], branches: tuple
     ) -> tuple:
         """Run every branch on all examples, and select the result of each example."""
-        outs = []
-        for branch in branches:
-            derived, _ = batch_jaxpr(branch, axis, mapped, True)
-            outs.append(run_jaxpr(derived, *operands))
+        outs = [run_jaxpr(batch_jaxpr(b, axis, mapped, True)[0], *operands) for b in branches]
         # `select_n` takes a boolean for two cases, and an integer for more.
         which = eq(index, np.int32(1)) if len(branches) == 2 else index
         chosen = [select_n(broadcast_in_dim(which, get_aval(cases[0]).shape, (0,)), *cases) for cases in zip(*outs)]
@@ -183,10 +178,7 @@ class Cond(DivisibleCall, name="cond"):
         if not any(used) and not any(b.effects for b in branches):
             return None
         kept = _any_branch([dce_jaxpr(b, used)[1] for b in branches])
-        smaller = []
-        for b in branches:
-            part, _ = dce_jaxpr(b, used)
-            smaller.append(part.replace(invars=select_flagged(b.invars, kept)))
+        smaller = [dce_jaxpr(b, used)[0].replace(invars=select_flagged(b.invars, kept)) for b in branches]
         return eqn.replace(
             invars=[eqn.invars[0], *select_flagged(eqn.invars[1:], kept)],
             outvars=select_flagged(eqn.outvars, used),
@@ -204,30 +196,41 @@ def _any_branch(flags: Sequence[Sequence[bool]]) -> list[bool]:
 
 def _bind(primitive: Cond, index: ArrayLike, branches: Sequence[Jaxpr], operands: Sequence[Any]) -> list:
     """Bind the primitive on branches with constants: the constants of all branches become leading operands."""
-    sets = [b.consts for b in branches]
-    if any(sets):
-        branches = [_hoist_constants(b, i, sets) for i, b in enumerate(branches)]
-    return primitive(index, *(c for s in sets for c in s), *operands, branches=tuple(branches))
+    return _bind_hoisted(primitive, index, [b.hoist() for b in branches], [b.consts for b in branches], operands)
 
 
-def _hoist_constants(branch: Jaxpr, i: int, sets: Sequence[Sequence[Any]]) -> Jaxpr:
-    """Branch `i` as a jaxpr that takes the constants of all branches as leading inputs."""
-    leading = []
-    for j, held in enumerate(sets):
-        leading.extend(branch.constvars if j == i else (Var(get_aval(c)) for c in held))
-    return branch.replace(invars=[*leading, *branch.invars], constvars=(), consts=())
+def _bind_hoisted(
+    primitive: Cond, index: ArrayLike, branches: Sequence[Jaxpr], consts: Sequence[Sequence[Any]], operands: Sequence
+) -> list:
+    """Bind the primitive on branches that take their own constants before the operands."""
+    # `_take_all_constants` is cached on the jaxprs: an eager `cond` is compiled once per tuple of branches.
+    types = tuple([tuple(map(get_aval, held)) for held in consts])
+    taking_all = tuple([_take_all_constants(b, i, types) for i, b in enumerate(branches)])
+    return primitive(index, *itertools.chain(*consts), *operands, branches=taking_all)
+
+
+def _own_among_all(own: Sequence[Var], number: int, types: Sequence[Sequence[ShapedArray]]) -> list[Var]:
+    """The variables of branch `number` among unused ones for those of the other branches, whose types are `types`."""
+    return [v for i, avals in enumerate(types) for v in (own if i == number else map(Var, avals))]
+
+
+@cached_on_jaxpr
+def _take_all_constants(jaxpr: Jaxpr, number: int, types: tuple) -> Jaxpr:
+    """Branch `number` as a jaxpr that takes the constants of all branches before the operands."""
+    if not any(types):
+        return jaxpr
+    own, inputs = split_by_sizes(jaxpr.invars, [len(types[number]), len(jaxpr.invars)])
+    return jaxpr.replace(invars=[*_own_among_all(own, number, types), *inputs])
 
 
 def _return_all_residuals(branch: Jaxpr, count: int, i: int, residuals: Sequence[Sequence[ShapedArray]]) -> Jaxpr:
     """Branch `i` as a jaxpr that returns the residuals of all branches: zeros for those of other branches."""
 
     def fun(*args: Any) -> list:
-        captured, inputs = args[: len(branch.constvars)], args[len(branch.constvars) :]
-        out = run_jaxpr(branch.replace(consts=list(captured)), *inputs)
-        extra = []
-        for j, avals in enumerate(residuals):
-            extra.extend(out[count:] if j == i else map(vector_space.zeros, avals))
-        return [*out[:count], *extra]
+        captured, inputs = split_by_sizes(args, [len(branch.constvars), len(branch.invars)])
+        out = run_jaxpr(branch.replace(consts=captured), *inputs)
+        others = (out[count:] if j == i else map(vector_space.zeros, avals) for j, avals in enumerate(residuals))
+        return [*out[:count], *itertools.chain(*others)]
 
     jaxpr = trace_to_jaxpr(fun, [*(v.aval for v in branch.constvars), *branch.in_avals], branch.debug_name)
     n = len(branch.constvars)
@@ -245,17 +248,13 @@ def _read_all_residuals(
 ) -> Jaxpr:
     """Linear branch `i` as a jaxpr (operands, residuals of all branches, tangents) -> tangents of the results."""
     operand_vars = [Var(a) for a in operands]
-    num = len(forwarded)
-    res_vars, tangents = linear.invars[:num], linear.invars[num:]
-    own = [v for v, f in zip(res_vars, forwarded) if f is None]
-    others: list[Var] = []
-    for j, avals in enumerate(residuals):
-        others.extend(own if j == i else (Var(a) for a in avals))
+    res_vars, tangents = split_by_sizes(linear.invars, [len(forwarded), len(linear.invars)])
+    computed = _own_among_all([v for v, f in zip(res_vars, forwarded) if f is None], i, residuals)
     # Forwarded residuals are the operands themselves.
     alias = {v: operand_vars[f] for v, f in zip(res_vars, forwarded) if f is not None}
     eqns = [e.replace(invars=[alias.get(a, a) if type(a) is Var else a for a in e.invars]) for e in linear.eqns]
     outvars = [alias.get(a, a) if type(a) is Var else a for a in linear.outvars]
-    return linear.replace(invars=[*operand_vars, *others, *tangents], eqns=eqns, outvars=outvars)
+    return linear.replace(invars=[*operand_vars, *computed, *tangents], eqns=eqns, outvars=outvars)
 
 
 def _divide_branches(branches: tuple, unknown: Sequence[bool], policy: Policy) -> Division | None:
@@ -278,10 +277,7 @@ def _divide_branches(branches: tuple, unknown: Sequence[bool], policy: Policy) -
         count = len(p.residuals)
         own, taken = p.unknown.invars[:count], iter(p.unknown.invars[count:])
         operand_vars = [next(taken) if t else Var(v.aval) for v, t in zip(branches[i].invars, p.unknown_inputs)]
-        extra: list[Var] = []
-        for j, avals in enumerate(residuals):
-            extra.extend(own if j == i else (Var(a) for a in avals))
-        waiting.append(p.unknown.replace(invars=[*operand_vars, *extra]))
+        waiting.append(p.unknown.replace(invars=[*operand_vars, *_own_among_all(own, i, residuals)]))
     return Division(
         known={"branches": known},
         unknown={"branches": tuple(waiting)},
@@ -432,22 +428,8 @@ def bind_cond(
             jaxpr.out_avals,
             source,
         )
-    sets = [b.consts for b in bodies]
-    # `_take_all_constants` is cached on the jaxprs: an eager `cond` is compiled once per tuple of branches.
-    types = tuple(tuple(map(get_aval, consts)) for consts in sets)
-    branches = tuple([_take_all_constants(jaxpr, i, types) for i, jaxpr in enumerate(jaxprs)])
-    out = primitive(number, *(c for s in sets for c in s), *leaves, branches=branches)
+    out = _bind_hoisted(primitive, number, jaxprs, [b.consts for b in bodies], leaves)
     return tree_unflatten(first.out_tree, out)
-
-
-@cached_on_jaxpr
-def _take_all_constants(jaxpr: Jaxpr, number: int, types: tuple) -> Jaxpr:
-    """Branch `number` as a jaxpr that takes the constants of all branches before the operands."""
-    if not any(types):
-        return jaxpr
-    count = len(types[number])
-    leading = [v for j, avals in enumerate(types) for v in (jaxpr.invars[:count] if j == number else map(Var, avals))]
-    return jaxpr.replace(invars=[*leading, *jaxpr.invars[count:]])
 
 
 def _promote_weak_results(jaxprs: Sequence[Jaxpr]) -> list[Jaxpr]:
@@ -455,20 +437,21 @@ def _promote_weak_results(jaxprs: Sequence[Jaxpr]) -> list[Jaxpr]:
     if len({len(p.outvars) for p in jaxprs}) != 1:
         return list(jaxprs)
     wanted = [_common_type(column) for column in zip(*(p.out_avals for p in jaxprs))]
-    out = []
-    for p in jaxprs:
-        moved = [w if w is not None and a.weak_type and not a.matches(w) else None for a, w in zip(p.out_avals, wanted)]
-        if not any(moved):
-            out.append(p)
-            continue
+    return [_convert_weak_results(p, wanted) for p in jaxprs]
 
-        def fun(*args: Any, p: Jaxpr = p, moved: list = moved) -> list:
-            results = zip(run_jaxpr(p, *args), moved)
-            return [x if w is None else vector_space.as_type(x, w.dtype, w.weak_type) for x, w in results]
 
-        key = ("promote_weak_results", tuple(wanted))
-        out.append(p.derive(key, lambda p=p, fun=fun: trace_to_jaxpr(fun, p.in_avals, p.debug_name).hoist()))
-    return out
+@cached_on_jaxpr
+def _convert_weak_results(jaxpr: Jaxpr, wanted: Sequence[ShapedArray | None]) -> Jaxpr:
+    """The jaxpr with each weakly typed result converted to its wanted type, if it has one."""
+    moved = [w if w is not None and a.weak_type and not a.matches(w) else None for a, w in zip(jaxpr.out_avals, wanted)]
+    if not any(moved):
+        return jaxpr
+
+    def fun(*args: Any) -> list:
+        results = zip(run_jaxpr(jaxpr, *args), moved)
+        return [x if w is None else vector_space.as_type(x, w.dtype, w.weak_type) for x, w in results]
+
+    return trace_to_jaxpr(fun, jaxpr.in_avals, jaxpr.debug_name).hoist()
 
 
 def _common_type(avals: Sequence[ShapedArray]) -> ShapedArray | None:

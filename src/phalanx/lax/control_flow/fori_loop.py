@@ -63,13 +63,11 @@ def fori_loop(
     # With a static number of iterations the loop is a scan, which can be differentiated in reverse mode.
     if all(not isinstance(b, Tracer) or b.concrete is not None for b in (lower, upper)):
         start, stop = operator.index(lower), operator.index(upper)
-        first = start if weak else np.asarray(start, dtype)[()]
-        init, count = (first, init_val), max(stop - start, 0)
         (_, final), _ = bind_scan(
             body_fun,
-            init,
+            (start if weak else np.asarray(start, dtype)[()], init_val),
             None,
-            count,
+            max(stop - start, 0),
             unroll=unroll or 1,
             name="fori_loop",
             adapt=_count_iterations,
@@ -87,8 +85,13 @@ def fori_loop(
         )
     low, high = (b if weak else vector_space.convert(b, dtype) for b in (lower, upper))
     # The upper bound is part of the carry, so that it may be mapped or vary over devices like any other value.
-    step = lambda c: (add(c[0], 1), c[1], body_fun(c[0], c[2]))
-    return bind_while(lambda c: lt(c[0], c[1]), step, (low, high, init_val), label, num_counters=2)[2]
+    return bind_while(
+        lambda c: lt(c[0], c[1]),
+        lambda c: (add(c[0], 1), c[1], body_fun(c[0], c[2])),
+        (low, high, init_val),
+        label,
+        num_counters=2,
+    )[2]
 
 
 def _count_iterations(body_fun: Callable) -> Callable:

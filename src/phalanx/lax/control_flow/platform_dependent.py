@@ -69,8 +69,8 @@ def platform_dependent(*args: Any, default: Callable | None = None, **per_platfo
       >>> int(phalanx.jit(f)(1))
       2
     """
-    named = [(platform_name(name), f) for name, f in per_platform.items()]
-    functions: list[tuple[str | None, Callable]] = [*named, *([(None, default)] if default is not None else [])]
+    functions: list[tuple[str | None, Callable]] = [(platform_name(name), f) for name, f in per_platform.items()]
+    functions += [] if default is None else [(None, default)]
     platforms = tuple([platform for platform, _ in functions])
     if not functions or len(set(platforms)) != len(platforms):
         raise ArgumentError(
@@ -87,8 +87,11 @@ def platform_dependent(*args: Any, default: Callable | None = None, **per_platfo
                 got=repr(function),
                 fix=f"pass a function, as in {platform or 'default'}=lambda x: x",
             )
-    primitive = _choices.get_or_make(platforms, lambda: PlatformChoice(platforms))
-    names = [platform or "default" for platform in platforms]
     return bind_cond(
-        "platform_dependent", np.int32(0), [f for _, f in functions], args, names=names, primitive=primitive
+        "platform_dependent",
+        np.int32(0),
+        [f for _, f in functions],
+        args,
+        names=[platform or "default" for platform in platforms],
+        primitive=_choices.get_or_make(platforms, lambda: PlatformChoice(platforms)),
     )

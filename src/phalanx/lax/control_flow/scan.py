@@ -1,6 +1,6 @@
-"""`scan` and `map`: loops over the leading dimension of arrays.
+"""`scan` and `map`: loops over the leading dimension of arrays; `sequential_vmap`, which batches a function by `map`.
 
-The body is traced for the types of the carry (`loop_carry`) and bound to the primitive of `scan_primitive`.
+The body is traced for the types of the carry (`control_flow_tracing`) and bound to the primitive of `scan_primitive`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from phalanx.core import (
     format_code_position,
     get_aval,
     get_aval_of_argument,
+    merge_lists,
+    select_flagged,
+    select_unflagged,
 )
-from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, stage_body
-from phalanx.lax.control_flow.loop_carry import check_carry, promote_carry
+from phalanx.custom_rules.custom_vmap import custom_vmap
+from phalanx.lax.control_flow.control_flow_tracing import check_carry, leaf_avals, promote_carry, stage_body
 from phalanx.lax.control_flow.python_control_flow import runs_in_python, scan_in_python
 from phalanx.lax.control_flow.scan_primitive import ScanLayout, scan_p
 from phalanx.lax.indexing.static_slice import slice_in_dim
@@ -133,11 +136,16 @@ def bind_scan(
 
     # Tracing may change the initial carry, for example from a weak integer to a float.
     init_flat, in_avals, (body, carry_avals, carry_tree, y_tree) = promote_carry(init_flat, make)
-    before, after = (init_tree, in_avals), (carry_tree, carry_avals)
-    check_carry(result_label, lambda path: f"{init_name}{path}", before, after, num_counters)
-    layout = ScanLayout(len(body.consts), len(init_flat), size, bool(reverse), int(unroll))
-    out = scan_p(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, layout=layout)
+    check_carry(
+        result_label,
+        lambda path: f"{init_name}{path}",
+        (init_tree, in_avals),
+        (carry_tree, carry_avals),
+        num_counters=num_counters,
+    )
     n = len(init_flat)
+    layout = ScanLayout(len(body.consts), n, size, bool(reverse), int(unroll))
+    out = scan_p(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, layout=layout)
     return tree_unflatten(init_tree, out[:n]), tree_unflatten(y_tree, out[n:])
 
 
@@ -210,9 +218,9 @@ def map(f: Callable[[PyTree], PyTree], xs: PyTree, *, batch_size: int | None = N
     in_blocks = size // batch_size * batch_size
     parts = []
     if is_symbolic(in_blocks) or in_blocks:
-        num_blocks = in_blocks // batch_size
         blocks = [
-            reshape(slice_in_dim(x, 0, in_blocks), (num_blocks, batch_size, *get_aval(x).shape[1:])) for x in leaves
+            reshape(slice_in_dim(x, 0, in_blocks), (in_blocks // batch_size, batch_size, *get_aval(x).shape[1:]))
+            for x in leaves
         ]
         out = bind_scan(f, (), tree_unflatten(tree, blocks), name="map", adapt=_map_blocks)[1]
         parts.append(tree_map(lambda y: reshape(y, (in_blocks, *y.shape[2:])), out))
@@ -238,3 +246,34 @@ def _map_elements(f: Callable) -> Callable:
 def _map_blocks(f: Callable) -> Callable:
     """A function of elements as the body of a scan over blocks of elements."""
     return _map_elements(vmap(f))
+
+
+def sequential_vmap(fun: Callable) -> custom_vmap:
+    """A function whose `vmap` is a sequential loop over the examples.
+
+    Args:
+      fun: the function.
+
+    Returns:
+      A `custom_vmap` of the function.
+
+    Examples:
+      >>> import phalanx, phalanx.numpy as jnp
+      >>> phalanx.vmap(phalanx.custom_batching.sequential_vmap(lambda x: x * 2))(jnp.arange(3)).tolist()
+      [0, 2, 4]
+    """
+    function = custom_vmap(fun)
+
+    @function.def_vmap
+    def rule(axis_size: DimSize, in_batched: list, *args: PyTree) -> tuple:
+        # The loop runs over the mapped leaves; the others are shared by all iterations.
+        leaves, tree = tree_flatten(args)
+        is_mapped = tree_flatten(tuple(in_batched))[0]
+
+        def one(xs: Sequence[Any]) -> PyTree:
+            return fun(*tree_unflatten(tree, merge_lists(is_mapped, xs, select_unflagged(leaves, is_mapped))))
+
+        out = map(one, select_flagged(leaves, is_mapped))
+        return out, tree_unflatten(tree_flatten(out)[1], [True] * len(tree_flatten(out)[0]))
+
+    return function

@@ -11,7 +11,7 @@ the constants. `scan.py` binds the primitive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,13 +24,13 @@ from phalanx.core import (
     RuleError,
     ShapedArray,
     ShardingRule,
-    Var,
     Zero,
     add_tangents,
     cached_on_jaxpr,
     dce_jaxpr,
     dtypes,
     effects as fx,
+    fill_flagged,
     get_aval,
     instantiate,
     is_linear,
@@ -43,6 +43,7 @@ from phalanx.core import (
     run_jaxpr,
     select_flagged,
     select_unflagged,
+    split_tangents,
     trace_to_jaxpr,
     union_varying,
     vector_space,
@@ -55,7 +56,7 @@ from phalanx.lax.control_flow.control_flow_tracing import (
     split_by_sizes,
     unify_carry_varying,
 )
-from phalanx.lax.control_flow.while_primitive import emit_while
+from phalanx.lax.control_flow.while_loop import emit_while
 from phalanx.runtime import LoweringContext, result_memories
 from phalanx.symbolic import bounds, is_symbolic, max_dim
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims, move_mapped_dim
@@ -125,8 +126,7 @@ class Scan(DivisibleCall, name="scan"):
         return _lower_scan(ctx, operands, jaxpr, layout)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, layout: ScanLayout) -> tuple:
-        nonzero = [type(t) is not Zero for t in tangents]
-        nz_consts, nz_init, nz_xs = layout.split(nonzero)
+        nz_consts, nz_init, nz_xs = layout.split([type(t) is not Zero for t in tangents])
         num_ys = len(jaxpr.outvars) - layout.num_carry
 
         def step(nz_carry: list[bool]) -> tuple:
@@ -145,13 +145,11 @@ class Scan(DivisibleCall, name="scan"):
         joint = layout._replace(num_consts=len(derived.consts) + groups[0] + groups[3], num_carry=groups[1] + groups[4])
         out = self(*derived.consts, *consts, *consts_dot, *init, *init_dot, *xs, *xs_dot, jaxpr=body, layout=joint)
         carry, carry_dot, ys, ys_dot = split_by_sizes(out, [outs[0], outs[2], outs[1], outs[3]])
-        avals = self.abstract_eval(jaxpr=jaxpr, layout=layout)
-        return [*carry, *ys], join_tangents(avals, has, [*carry_dot, *ys_dot])
+        return [*carry, *ys], join_tangents(self.abstract_eval(jaxpr=jaxpr, layout=layout), has, [*carry_dot, *ys_dot])
 
     def linearize(self, trace: LinearTrace, primals: Sequence[Any], tangents: Sequence[Any], params: dict) -> tuple:
         jaxpr, layout = params["jaxpr"], params["layout"]
-        nonzero = [type(t) is not Zero for t in tangents]
-        nz_consts, nz_init, nz_xs = layout.split(nonzero)
+        nz_consts, nz_init, nz_xs = layout.split([type(t) is not Zero for t in tangents])
         num_ys = len(jaxpr.outvars) - layout.num_carry
 
         def step(nz_carry: list[bool]) -> tuple:
@@ -162,38 +160,32 @@ class Scan(DivisibleCall, name="scan"):
         linearized, nz_carry = fixpoint(nz_init, step)
         primal = linearized.primal.hoist()
         forward = layout._replace(num_consts=layout.num_consts + len(linearized.primal.consts))
-        values = [*linearized.primal.consts, *primals]
         # The residuals as variables of the primal body: an input of the body, or an output after those of the user.
         inputs = [None if f is None else primal.invars[f + len(linearized.primal.consts)] for f in linearized.forwarded]
         returned = iter(primal.outvars[len(jaxpr.outvars) :])
         residual_vars = [next(returned) if v is None else v for v in inputs]
-        out, residuals, invariant = _run_forward(self, primal, forward, values, residual_vars, len(jaxpr.outvars))
+        out, residuals, invariant = _run_forward(
+            self, primal, forward, [*linearized.primal.consts, *primals], residual_vars, len(jaxpr.outvars)
+        )
 
         # The linear body takes (constants, residuals, tangents). Residuals that are the same in every iteration become
         # constants of the linear scan; the others are stacked inputs.
         linear = linearized.linear.hoist()
-        num_res = len(residuals)
         consts_dot, init_dot, xs_dot = layout.split(tangents)
         consts_dot, xs_dot = select_flagged(consts_dot, nz_consts), select_flagged(xs_dot, nz_xs)
         init_dot = [instantiate(t) for t in select_flagged(init_dot, nz_carry)]
-        extra = len(linearized.linear.consts)
-        order = [i for i, inv in enumerate(invariant) if inv], [i for i, inv in enumerate(invariant) if not inv]
-        body_in = linear.invars
-        lead, res, rest = body_in[:extra], body_in[extra : extra + num_res], body_in[extra + num_res :]
-        c, n = len(consts_dot), len(consts_dot) + len(init_dot)
-        body = linear.replace(
-            invars=[*lead, *(res[i] for i in order[0]), *rest[:n], *(res[i] for i in order[1]), *rest[n:]]
-        )
-        backward_layout = layout._replace(num_consts=extra + len(order[0]) + c, num_carry=len(init_dot))
+        extra, n = len(linearized.linear.consts), len(consts_dot) + len(init_dot)
+        lead, res, before, after = split_by_sizes(linear.invars, [extra, len(residuals), n, len(xs_dot)])
+        steady, moving = select_flagged(res, invariant), select_unflagged(res, invariant)
         out_dot = self(
             *linearized.linear.consts,
-            *(residuals[i] for i in order[0]),
+            *select_flagged(residuals, invariant),
             *consts_dot,
             *init_dot,
-            *(residuals[i] for i in order[1]),
+            *select_unflagged(residuals, invariant),
             *xs_dot,
-            jaxpr=body,
-            layout=backward_layout,
+            jaxpr=linear.replace(invars=[*lead, *steady, *before, *moving, *after]),
+            layout=layout._replace(num_consts=extra + len(steady) + len(consts_dot), num_carry=len(init_dot)),
         )
         return out, join_tangents(self.abstract_eval(jaxpr=jaxpr, layout=layout), linearized.nonzero, out_dot)
 
@@ -201,8 +193,7 @@ class Scan(DivisibleCall, name="scan"):
         return _divide_scan(params["jaxpr"], params["layout"], unknown, policy)
 
     def transpose(self, y_bars: Sequence[Any], *operands: Any, jaxpr: Jaxpr, layout: ScanLayout) -> tuple:
-        linear = [is_linear(x) for x in operands]
-        lin_consts, lin_carry, lin_xs = layout.split(linear)
+        lin_consts, lin_carry, lin_xs = layout.split([is_linear(x) for x in operands])
         consts, init, xs = layout.split(operands)
         # A tangent whose initial value is an instantiated zero is a known operand, although its carry is linear.
         if any(not lin and get_aval(x).to_tangent().dtype == dtypes.float0 for x, lin in zip(init, lin_carry)):
@@ -212,18 +203,15 @@ class Scan(DivisibleCall, name="scan"):
                 got="a carry with an integer value among them",
                 fix="this is an error in a transformation of phalanx; please report it with the program",
             )
-        linear = [*lin_consts, *([True] * layout.num_carry), *lin_xs]
+        all_carried = [True] * layout.num_carry
         # Cotangents of the carry are instantiated: a zero at the end of the loop may be nonzero one iteration earlier.
         carry_bars = [instantiate(c) for c in y_bars[: layout.num_carry]]
-        ys_bars = list(y_bars[layout.num_carry :])
-        nz_ys = [type(c) is not Zero for c in ys_bars]
+        nz_ys, ys_bars = split_tangents(y_bars[layout.num_carry :])
         # All cotangents are instantiated, so that the body of the transposed scan has the same types in each iteration.
-        derived, _ = transpose_jaxpr(jaxpr, linear, [*([True] * layout.num_carry), *nz_ys], True)
-        res_consts = [x for x, lin in zip(consts, lin_consts) if not lin]
-        res_xs = [x for x, lin in zip(xs, lin_xs) if not lin]
-        const_avals = [x.aval.to_tangent() for x, lin in zip(consts, lin_consts) if lin]
-        zeros = [vector_space.zeros(a) for a in const_avals]
+        derived, _ = transpose_jaxpr(jaxpr, [*lin_consts, *all_carried, *lin_xs], [*all_carried, *nz_ys], True)
+        res_consts, res_xs = select_unflagged(consts, lin_consts), select_unflagged(xs, lin_xs)
         # The cotangent of a constant is the sum over all iterations, accumulated in a carry that starts at zero.
+        zeros = [vector_space.zeros(x.aval.to_tangent()) for x in select_flagged(consts, lin_consts)]
         body = _accumulating(derived, len(res_consts), len(res_xs), len(zeros), layout.num_carry)
         # The transposed scan runs from the last iteration to the first.
         backward = ScanLayout(
@@ -233,29 +221,18 @@ class Scan(DivisibleCall, name="scan"):
             not layout.reverse,
             layout.unroll,
         )
-        out = self(
-            *derived.consts,
-            *res_consts,
-            *zeros,
-            *carry_bars,
-            *select_flagged(ys_bars, nz_ys),
-            *res_xs,
-            jaxpr=body,
-            layout=backward,
-        )
+        out = self(*derived.consts, *res_consts, *zeros, *carry_bars, *ys_bars, *res_xs, jaxpr=body, layout=backward)
         const_bars, init_bars, xs_bars = split_by_sizes(out, [len(zeros), layout.num_carry, sum(lin_xs)])
-        for_consts, for_xs = iter(const_bars), iter(xs_bars)
         return (
-            *(next(for_consts) if lin else None for lin in lin_consts),
+            *fill_flagged(lin_consts, const_bars),
             *(c if lin else None for c, lin in zip(init_bars, lin_carry)),
-            *(next(for_xs) if lin else None for lin in lin_xs),
+            *fill_flagged(lin_xs, xs_bars),
         )
 
     def batch_axis(
         self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, layout: ScanLayout
     ) -> tuple:
-        mapped = [d is not None for d in dims]
-        m_consts, m_init, m_xs = layout.split(mapped)
+        m_consts, m_init, m_xs = layout.split([d is not None for d in dims])
         num_ys = len(jaxpr.outvars) - layout.num_carry
 
         def step(m_carry: list[bool]) -> tuple:
@@ -270,11 +247,9 @@ class Scan(DivisibleCall, name="scan"):
             *(move_mapped_dim(x, d, axis.size, 1, axis.split) if d is not None else x for x, d in xs),
         ]
         # Stacked inputs keep their leading dimension for the iterations, so their mapped dimension is the second.
-        hoisted = derived.hoist()
         wide = layout._replace(num_consts=layout.num_consts + len(derived.consts))
-        out = self(*derived.consts, *moved, jaxpr=hoisted, layout=wide)
-        out_dims = front_dims(m_carry) + [1 if m else None for m in out_mapped[layout.num_carry :]]
-        return out, out_dims
+        out = self(*derived.consts, *moved, jaxpr=derived.hoist(), layout=wide)
+        return out, front_dims(m_carry) + [1 if m else None for m in out_mapped[layout.num_carry :]]
 
     @staticmethod
     def dce(eqn: Eqn, used: Sequence[bool]) -> Eqn | None:
@@ -292,10 +267,9 @@ class Scan(DivisibleCall, name="scan"):
         k_consts, k_carry, k_xs = layout.split(kept)
         # A carried value that is returned but not read stays an input of the body.
         smaller, kept = restore_inputs(jaxpr, smaller, kept, [*k_consts, *carry, *k_xs])
-        outs = [*carry, *used_ys]
         return eqn.replace(
             invars=select_flagged(eqn.invars, kept),
-            outvars=select_flagged(eqn.outvars, outs),
+            outvars=select_flagged(eqn.outvars, [*carry, *used_ys]),
             params={"jaxpr": smaller, "layout": layout._replace(num_consts=sum(k_consts), num_carry=sum(carry))},
             effects=smaller.effects,
         )
@@ -329,18 +303,16 @@ def _run_forward(
     loop_invariant = _depends_only_on(primal, const_set)
     invariant = [type(v) is Literal or v in loop_invariant for v in residual_vars]
     outside = [v for v, inv in zip(residual_vars, invariant) if inv and v not in const_set]
-    computed = iter(run_jaxpr(_extract_jaxpr(primal, consts, outside), *values[: len(consts)]) if outside else [])
+    preamble = remove_dead_code(Jaxpr(consts, primal.eqns, outside, debug_name=primal.debug_name))
+    computed = iter(run_jaxpr(preamble, *values[: len(consts)]) if outside else [])
     stacked = [v for v, inv in zip(residual_vars, invariant) if not inv and v not in position]
     # Without the residuals that are computed outside, the equations for them may be dead.
     body = remove_dead_code(primal.replace(outvars=[*primal.outvars[:num_outputs], *stacked]))
     out = scan(*values, jaxpr=body, layout=layout)
     fresh = iter(out[num_outputs:])
-    residuals = []
-    for v, inv in zip(residual_vars, invariant):
-        if v in position:
-            residuals.append(position[v])
-        else:
-            residuals.append(next(computed) if inv else next(fresh))
+    residuals = [
+        position[v] if v in position else next(computed if inv else fresh) for v, inv in zip(residual_vars, invariant)
+    ]
     return out[:num_outputs], residuals, invariant
 
 
@@ -352,11 +324,6 @@ def _depends_only_on(jaxpr: Jaxpr, sources: set) -> set:
         if not eqn.effects and all(type(a) is Literal or a in known for a in eqn.invars):
             known.update(eqn.outvars)
     return known
-
-
-def _extract_jaxpr(jaxpr: Jaxpr, inputs: Sequence[Var], outputs: Sequence[Any]) -> Jaxpr:
-    """The part of a jaxpr that computes some of its variables from some of its inputs."""
-    return remove_dead_code(Jaxpr(inputs, jaxpr.eqns, outputs, debug_name=jaxpr.debug_name))
 
 
 @cached_on_jaxpr
@@ -448,7 +415,6 @@ def _lower_scan(ctx: LoweringContext, operands: Sequence[Any], jaxpr: Jaxpr, lay
     """Lower a scan to a while loop over a counter, the carry, and buffers for the stacked results."""
     consts, init, xs = layout.split(operands)
     const_avals, carry_avals, x_avals = layout.split(jaxpr.in_avals)
-    y_avals = jaxpr.out_avals[layout.num_carry :]
     # Stacked arrays need at least one row: the loop body is compiled, and slices a row, even if it never runs.
     num_rows = layout.length
     if is_symbolic(num_rows) and bounds(num_rows)[0] < 1:
@@ -457,25 +423,22 @@ def _lower_scan(ctx: LoweringContext, operands: Sequence[Any], jaxpr: Jaxpr, lay
             _resize_rows(ctx, x, a.with_shape((layout.length, *a.shape)), num_rows)
             for x, a in zip(xs, x_avals, strict=True)
         ]
-    stacked_avals = [a.with_shape((num_rows, *a.shape)) for a in y_avals]
+    stacked_avals = [a.with_shape((num_rows, *a.shape)) for a in jaxpr.out_avals[layout.num_carry :]]
     xs_avals = [a.with_shape((num_rows, *a.shape)) for a in x_avals]
     counter = ShapedArray((), np.dtype("int32"))
     buffers = [ctx.inline(lambda a=a: [vector_space.zeros(a)], avals=[])[0] for a in map(physical_aval, stacked_avals)]
-    emit = _Iteration(ctx, jaxpr, layout, xs_avals, stacked_avals)
-    ordered = fx.ordered(jaxpr.effects)
     # `steps` loop iterations of `unroll` scan iterations each; the remaining ones follow after the loop.
     unroll = 1 if is_symbolic(layout.length) else max(1, min(layout.unroll, layout.length or 1))
     steps, rest = divmod(layout.length, unroll)
     carried = [*consts, *xs, *init, *buffers]
-    avals = [*const_avals, *xs_avals, *carry_avals, *stacked_avals]
     n_fixed = len(consts) + len(xs)
 
     def iterate(i: Any, values: Sequence[Any], times: int) -> list:
-        fixed, state = list(values[:n_fixed]), list(values[n_fixed:])
+        held, rows, state = split_by_sizes(values, [len(consts), len(xs), len(values)])
         for k in range(times):
             at = i if k == 0 else hlo.AddOp(i, ctx.constant(np.int32(k))).result
-            state = emit(at, fixed[: len(consts)], fixed[len(consts) :], state)
-        return [*fixed, *state]
+            state = _emit_iteration(ctx, jaxpr, layout, at, held, zip(rows, xs_avals), state, stacked_avals)
+        return [*held, *rows, *state]
 
     # A fully unrolled scan needs no loop, and an empty one returns its initial carry and the empty buffers.
     if steps == 1 and unroll == layout.length:
@@ -489,8 +452,9 @@ def _lower_scan(ctx: LoweringContext, operands: Sequence[Any], jaxpr: Jaxpr, lay
         def condition(i: Any, values: Sequence[Any]) -> Any:
             return hlo.compare(i, ctx.size(steps * unroll, counter), hlo.ComparisonDirectionAttr.get("LT"))
 
-        start = ctx.constant(np.int32(0))
-        out = emit_while(ctx, [counter, *avals], [start, *carried], ordered, condition, body)[1:]
+        avals = [counter, *const_avals, *xs_avals, *carry_avals, *stacked_avals]
+        start = [ctx.constant(np.int32(0)), *carried]
+        out = emit_while(ctx, avals, start, fx.ordered(jaxpr.effects), condition, body)[1:]
     else:
         out = carried
     if rest:
@@ -512,41 +476,42 @@ def _resize_rows(ctx: LoweringContext, x: ArrayLike, aval: ShapedArray, length: 
     return ctx.slice(x, zeros, out.shape, [1] * aval.ndim, out)
 
 
-class _Iteration:
-    """Lowers one iteration of a scan: slices the stacked inputs, calls the body, stores the stacked results."""
+def _emit_iteration(
+    ctx: LoweringContext,
+    jaxpr: Jaxpr,
+    layout: ScanLayout,
+    i: Any,
+    consts: list,
+    xs: Iterable[tuple[Any, ShapedArray]],
+    state: list,
+    stacked_avals: Sequence[ShapedArray],
+) -> list:
+    """Lower one iteration of a scan: slice the stacked inputs, call the body, store the stacked results.
 
-    def __init__(
-        self,
-        ctx: LoweringContext,
-        jaxpr: Jaxpr,
-        layout: ScanLayout,
-        xs_avals: Sequence[Any],
-        stacked_avals: Sequence[Any],
-    ):
-        self.ctx, self.jaxpr, self.layout = ctx, jaxpr, layout
-        self.xs_avals, self.stacked_avals = xs_avals, stacked_avals
+    Args:
+      ctx, jaxpr, layout: the lowering context, and the parameters of the scan.
+      i: the counter.
+      consts: the constants of the body.
+      xs: the stacked inputs and their types.
+      state: the carry, then the buffers of the stacked results, whose types are `stacked_avals`.
 
-    def __call__(self, i: Any, consts: list, xs: list, state: list) -> list:
-        ctx, layout = self.ctx, self.layout
-        carry, buffers = state[: layout.num_carry], state[layout.num_carry :]
-        # The counter always increases; a reversed scan reads and writes the rows from the end.
-        if layout.reverse:
-            i = hlo.SubtractOp(ctx.size(layout.length - 1, ShapedArray((), np.dtype("int32"))), i).result
-        slices = [self._slice(x, a, i) for x, a in zip(xs, self.xs_avals)]
-        out = ctx.emit(self.jaxpr, [*consts, *carry, *slices])
-        stored = [self._store(b, y, a, i) for b, y, a in zip(buffers, out[layout.num_carry :], self.stacked_avals)]
-        return [*out[: layout.num_carry], *stored]
+    Returns:
+      The carry and the buffers after the iteration.
+    """
+    # The counter always increases; a reversed scan reads and writes the rows from the end.
+    if layout.reverse:
+        i = hlo.SubtractOp(ctx.size(layout.length - 1, ShapedArray((), np.dtype("int32"))), i).result
 
-    def _start(self, ndim: int, i: Any) -> list:
-        return [i, *([self.ctx.constant(np.int32(0))] * (ndim - 1))]
+    def start(ndim: int) -> list:
+        return [i, *([ctx.constant(np.int32(0))] * (ndim - 1))]
 
-    def _slice(self, x: ArrayLike, aval: ShapedArray, i: Any) -> Any:
-        aval = physical_aval(aval)
-        row = aval.with_shape((1, *aval.shape[1:]))
-        sliced = self.ctx.dynamic_slice(x, aval.shape, self._start(aval.ndim, i), row)
-        return self.ctx.reshape(sliced, aval.with_shape(aval.shape[1:]))
-
-    def _store(self, buffer: Any, y: Any, aval: ShapedArray, i: Any) -> Any:
-        aval = physical_aval(aval)
-        sliced = self.ctx.reshape(y, aval.with_shape((1, *aval.shape[1:])))
-        return hlo.DynamicUpdateSliceOp(buffer, sliced, self._start(aval.ndim, i)).result
+    slices = []
+    for x, aval in ((x, physical_aval(a)) for x, a in xs):
+        row = ctx.dynamic_slice(x, aval.shape, start(aval.ndim), aval.with_shape((1, *aval.shape[1:])))
+        slices.append(ctx.reshape(row, aval.with_shape(aval.shape[1:])))
+    out = ctx.emit(jaxpr, [*consts, *state[: layout.num_carry], *slices])
+    stored = []
+    for buffer, y, aval in zip(state[layout.num_carry :], out[layout.num_carry :], map(physical_aval, stacked_avals)):
+        row = ctx.reshape(y, aval.with_shape((1, *aval.shape[1:])))
+        stored.append(hlo.DynamicUpdateSliceOp(buffer, row, start(aval.ndim)).result)
+    return [*out[: layout.num_carry], *stored]

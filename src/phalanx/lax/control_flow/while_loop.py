@@ -1,31 +1,522 @@
-"""`while_loop`: a loop that runs while a condition holds.
+"""`while_loop`: a loop that runs while a condition holds; the primitives `while` and `while_each` with all their rules.
 
-The condition and the body are traced for the types of the carry (`loop_carry`) and bound to the primitive of
-`while_primitive`.
+The condition and the body are traced for the types of the carry. The number of iterations is unknown, so residuals
+cannot be stacked: linearization runs the whole loop again for the tangents, and there is no transpose. `emit_while`
+lowers the loops of other primitives too.
+
+`vmap` of a loop whose condition depends on the example would run all examples until the last one ends, and would make
+devices wait for each other in every iteration. Loops over small values are therefore batched to `while_each`, which
+is lowered per shard: each device runs until its own examples are done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from phalanx.core import (
     ArgumentTypeError,
+    Effects,
+    Eqn,
+    Jaxpr,
+    Primitive,
+    RuleError,
     ShapedArray,
+    ShardingRule,
+    Var,
+    Zero,
+    cached_on_jaxpr,
     check_function,
+    dce_jaxpr,
+    effects as fx,
     format_code_position,
+    get_aval,
+    instantiate,
     is_varying,
+    join_sharding_rules,
+    join_tangents,
+    named_axes,
+    no_effects,
+    program_sharding_rule,
+    retrace_jaxpr,
+    retype_jaxpr,
+    run_jaxpr,
+    select_flagged,
+    split_tangents,
     state,
+    trace_to_jaxpr,
     union_varying,
     widen_varying,
 )
-from phalanx.lax.control_flow.control_flow_tracing import stage_body
-from phalanx.lax.control_flow.loop_carry import check_carry, promote_carry
+from phalanx.engine.mlir import hlo
+from phalanx.lax.collectives.named_axes import check_no_divergence
+from phalanx.lax.control_flow.control_flow_tracing import (
+    check_carry,
+    fixpoint,
+    permute_inputs_outputs,
+    promote_carry,
+    restore_inputs,
+    split_by_sizes,
+    stage_body,
+    unify_carry_varying,
+)
 from phalanx.lax.control_flow.python_control_flow import runs_in_python, while_in_python
-from phalanx.lax.control_flow.while_primitive import while_p
+from phalanx.lax.elementwise import select_n
+from phalanx.lax.reductions.reduction_family import reduce_or
+from phalanx.lax.shape import broadcast_in_dim
+from phalanx.runtime import ORDER_TOKEN, LoweringContext, is_identified_by_text
+from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims, vmap_flat
+from phalanx.transforms.call_primitives import HigherOrder
+from phalanx.transforms.forward_mode import jvp_jaxpr
+from phalanx.transforms.linear_trace import LinearTrace
+from phalanx.transforms.partial_eval import Policy, everything_saveable, partial_eval_jaxpr
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten, treedef_is_leaf
 from phalanx.typing import ArrayLike, PyTree
+
+
+def emit_while(
+    ctx: LoweringContext,
+    avals: Sequence[Any],
+    init: Sequence[Any],
+    ordered: Sequence[Any],
+    condition: Callable,
+    body: Callable,
+) -> list:
+    """Lower a while loop over a first value and others; tokens of ordered effects are carried in front of them.
+
+    Args:
+      ctx: the lowering context.
+      avals: the types of all loop values.
+      init: their initial IR values.
+      ordered: the ordered effects of the body.
+      condition: (first, others) -> predicate.
+      body: (first, others) -> (first, others).
+
+    Returns:
+      The final values.
+    """
+    count = len(ordered)
+    all_avals = [*([ORDER_TOKEN] * count), *avals]
+    # Tokens order effects across iterations: each iteration starts from the tokens of the one before.
+    op = hlo.WhileOp([ctx.type(a) for a in all_avals], [*(ctx.token(e) for e in ordered), *init])
+    outer = dict(ctx.tokens)
+
+    def run_condition(*args: Any) -> Any:
+        return condition(args[count], args[count + 1 :])
+
+    def run_body(*args: Any) -> list:
+        ctx.tokens.update(zip(ordered, args))
+        first, others = body(args[count], args[count + 1 :])
+        return [*(ctx.tokens[e] for e in ordered), first, *others]
+
+    ctx.region(all_avals, op, run_condition, 0)
+    ctx.region(all_avals, op, run_body, 1)
+    ctx.tokens = outer | dict(zip(ordered, op.results))
+    return list(op.results)[count:]
+
+
+class _RepeatedLoop(Primitive):
+    """A loop of unknown length, whose partial evaluation runs the known part first and then the whole loop again.
+
+    There are no residuals: values of single iterations cannot be stacked, since their number is unknown. The second
+    loop recomputes the known carry along with the unknown one.
+    """
+
+    def _known_part(self, params: dict, unknown: Sequence[bool]) -> tuple[list[bool], list[bool], dict]:
+        """The operands, the carry and the parameters of the part that is independent of unknown operands."""
+        return _known_while(params, unknown)
+
+    def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
+        known_in, known, smaller = self._known_part(params, [trace.is_unknown(x) for x in args])
+        values = iter(self(*select_flagged(args, known_in), **smaller) if any(known) else ())
+        recorded = trace.record(self, args, params)
+        return [next(values) if k else x for x, k in zip(recorded, known, strict=True)]
+
+    def partial_eval_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
+        """Divide an equation: the known part of the loop or None, the whole loop, and no residuals."""
+        known_in, known, smaller = self._known_part(eqn.params, unknown)
+        if not any(known):
+            return None, eqn, []
+        ins, outs = select_flagged(eqn.invars, known_in), select_flagged(eqn.outvars, known)
+        first = eqn.replace(invars=ins, outvars=outs, params=smaller, effects=no_effects)
+        if policy is everything_saveable:
+            # The known results come from the first loop; the second one gets unused variables for them.
+            eqn = eqn.replace(outvars=[Var(v.aval) if k else v for v, k in zip(eqn.outvars, known, strict=True)])
+        return first, eqn, []
+
+
+class While(_RepeatedLoop, HigherOrder, name="while"):
+    """A loop while a condition holds: (*condition constants, *body constants, *carry) -> carry."""
+
+    def sharding_rule(
+        self, *avals: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
+    ) -> ShardingRule:
+        in_cond, in_body, carry = split_by_sizes(
+            range(len(avals)), [num_cond_consts, num_body_consts, len(body.outvars)]
+        )
+        cond_rule = program_sharding_rule(cond)
+        condition = ShardingRule(cond_rule.operands, [], cond_rule.reduced, cond_rule.whole)
+        after = range(len(avals), len(avals) + len(carry))
+        parts = [(condition, [*in_cond, *carry], []), (program_sharding_rule(body), [*in_body, *carry], after)]
+        # All shards must run the same number of iterations, and partial sums must not be carried: `reduces=False`.
+        return join_sharding_rules(avals, body.out_avals, parts, carried=list(zip(carry, after)), reduces=False)
+
+    def abstract_eval(self, *avals: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int) -> list:
+        return body.out_avals
+
+    def update_varying(self, avals: Sequence[Any], params: dict) -> dict:
+        cond, body = params["cond"], params["body"]
+        if not is_varying(avals, body.out_avals, cond.out_avals):
+            return params
+        c, b = params["num_cond_consts"], params["num_body_consts"]
+        in_cond, in_body, count = list(avals[:c]), list(avals[c:]), len(body.outvars)
+        # The carry may make the condition vary, which in turn makes the carry vary: iterate to a fixpoint.
+        while True:
+            body = unify_carry_varying(body, in_body, b, count)
+            cond = retype_jaxpr(cond, [*in_cond, *body.out_avals])
+            axes = cond.out_avals[0].varying
+            # A carried value that the body returns unchanged does not depend on the number of iterations.
+            kept = [False] * b + [v is out for v, out in zip(body.invars[b:], body.outvars, strict=True)]
+            in_body = [a if k else a.with_varying(a.varying | axes) for a, k in zip(body.in_avals, kept, strict=True)]
+            if in_body == body.in_avals:
+                break
+        check_no_divergence("while_loop, the result of cond_fun", axes, (cond, body))
+        return params | {"cond": cond, "body": body}
+
+    def effects(self, *avals: Any, cond: Jaxpr, body: Jaxpr, **_: Any) -> Effects:
+        return cond.effects | body.effects
+
+    def lower(
+        self, ctx: LoweringContext, *operands: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
+    ) -> list:
+        c, n = num_cond_consts, num_cond_consts + num_body_consts
+
+        def split(values: Sequence[Any]) -> tuple:
+            return values[:c], values[c:n], values[n:]
+
+        def condition(first: Any, others: Sequence[Any]) -> Any:
+            in_cond, _, carry = split([first, *others])
+            return ctx.emit(cond, [*in_cond, *carry])[0]
+
+        def step(first: Any, others: Sequence[Any]) -> tuple:
+            in_cond, in_body, carry = split([first, *others])
+            out = [*in_cond, *in_body, *ctx.emit(body, [*in_body, *carry])]
+            return out[0], out[1:]
+
+        avals = [*cond.in_avals[:c], *body.in_avals]
+        return emit_while(ctx, avals, operands, fx.ordered(body.effects), condition, step)[n:]
+
+    def jvp(
+        self,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        cond: Jaxpr,
+        body: Jaxpr,
+        num_cond_consts: int,
+        num_body_consts: int,
+    ) -> tuple:
+        sizes = [num_cond_consts, num_body_consts, len(body.outvars)]
+        in_cond, in_body, init = split_by_sizes(primals, sizes)
+        _, body_dot, init_dot = split_by_sizes(tangents, sizes)
+        nz_body, body_dot = split_tangents(body_dot)
+
+        derived, nz_carry = fixpoint(
+            [type(t) is not Zero for t in init_dot], lambda nz_carry: jvp_jaxpr(body, [*nz_body, *nz_carry], nz_carry)
+        )
+        init_dot = [instantiate(t) for t in select_flagged(init_dot, nz_carry)]
+        joint = permute_inputs_outputs(
+            derived,
+            [len(in_body), len(init), len(body_dot), len(init_dot)],
+            [0, 2, 1, 3],
+            [len(init), len(init_dot)],
+            [0, 1],
+        )
+        # The condition of the derived loop ignores the tangents in the carry.
+        wide = cond.derive(
+            ("wide", tuple(nz_carry)),
+            lambda: cond.replace(
+                invars=[*cond.invars, *(Var(a.to_tangent()) for a in select_flagged(body.out_avals, nz_carry))]
+            ),
+        )
+        out = self(
+            *in_cond,
+            *derived.consts,
+            *in_body,
+            *body_dot,
+            *init,
+            *init_dot,
+            cond=wide,
+            body=joint,
+            num_cond_consts=num_cond_consts,
+            num_body_consts=len(derived.consts) + len(in_body) + len(body_dot),
+        )
+        return out[: len(init)], join_tangents(body.out_avals, nz_carry, out[len(init) :])
+
+    def transpose(self, y_bars: Sequence[Any], *operands: Any, **_: Any) -> tuple:
+        raise RuleError(
+            "reverse-mode differentiation of while_loop (or fori_loop with traced bounds)",
+            expected="a loop with a number of iterations that is known while tracing",
+            got="one that ends when its condition is false",
+            fix="use scan, fori_loop with static bounds, or forward mode (jvp, jacfwd)",
+        )
+
+    def batch_axis(self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple:
+        mapped = [d is not None for d in dims]
+        # Weights and other large operands may be sharded over devices that work on each example together.
+        if _is_small(params["body"], params["cond"]) and _condition_is_mapped(axis, mapped, **params):
+            # The sharding rule of `while_each` determines the sharding of results.
+            params |= {name: _drop_shardings(params[name]) for name in ("cond", "body")}
+            out = while_each_p(*axis.to_fronts(args, dims), levels=(tuple(mapped),), **params)
+            return out, [0] * len(out)
+        return self.batch_jointly(axis, args, dims, **params)
+
+    def batch_jointly(
+        self,
+        axis: AxisData,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        cond: Jaxpr,
+        body: Jaxpr,
+        num_cond_consts: int,
+        num_body_consts: int,
+    ) -> tuple:
+        """Batch to one loop, which runs until the last example is done; arguments and result as in `batch_axis`."""
+        sizes = [num_cond_consts, num_body_consts, len(body.outvars)]
+        m_cond, m_body, m_init = split_by_sizes([d is not None for d in dims], sizes)
+
+        def step(m_carry: list[bool]) -> tuple:
+            derived, out = batch_jaxpr(body, axis, [*m_body, *m_carry], m_carry)
+            predicate, (by_example,) = batch_jaxpr(cond, axis, [*m_cond, *m_carry])
+            # Examples end in different iterations, so every carried value depends on the example.
+            if by_example:
+                out = [True] * len(out)
+            return (derived, predicate, by_example), out
+
+        (derived, predicate, by_example), m_carry = fixpoint(m_init, step)
+        if by_example:
+            derived, _ = batch_jaxpr(body, axis, [*m_body, *m_carry], True)
+        in_cond, in_body, init = split_by_sizes(axis.to_fronts(args, dims), sizes)
+        init = [axis.to_front(x, None) if m and not was else x for x, was, m in zip(init, m_init, m_carry)]
+        if by_example:
+            predicate, derived = _while_any(predicate, derived, len(in_cond), len(in_body))
+            in_body = [*in_cond, *in_body]
+        in_cond, in_body = [*predicate.consts, *in_cond], [*derived.consts, *in_body]
+        out = self(
+            *in_cond,
+            *in_body,
+            *init,
+            cond=predicate.hoist(),
+            body=derived.hoist(),
+            num_cond_consts=len(in_cond),
+            num_body_consts=len(in_body),
+        )
+        return out, front_dims(m_carry)
+
+    @staticmethod
+    def dce(eqn: Eqn, used: Sequence[bool]) -> Eqn | None:
+        """The loop without carried values that neither its condition nor a used result needs."""
+        params = eqn.params
+        cond, body = params["cond"], params["body"]
+        c, b = params["num_cond_consts"], params["num_body_consts"]
+        if not any(used) and not (cond.effects | body.effects):
+            return None
+        _, cond_reads = dce_jaxpr(cond, [True])
+
+        def step(carry: list[bool]) -> tuple:
+            smaller, kept = dce_jaxpr(body, carry)
+            return (smaller, kept), kept[b:]
+
+        # The carry needed is a fixpoint: a kept value may read further ones in the next iteration.
+        (smaller, kept), carry = fixpoint([u or r for u, r in zip(used, cond_reads[c:])], step)
+        if all(carry):
+            return eqn
+        smaller, kept = restore_inputs(body, smaller, kept, [*kept[:b], *carry])
+        return eqn.replace(
+            invars=[*eqn.invars[:c], *select_flagged(eqn.invars[c:], kept)],
+            outvars=select_flagged(eqn.outvars, carry),
+            params={
+                "cond": cond.replace(invars=[*cond.invars[:c], *select_flagged(cond.invars[c:], carry)]),
+                "body": smaller,
+                "num_cond_consts": c,
+                "num_body_consts": sum(kept[:b]),
+            },
+        )
+
+
+while_p = While()
+
+# The largest operand of a `while_each`, in elements. Larger operands, such as weights, may be sharded themselves.
+_SMALL = 4096
+
+
+class WhileEach(_RepeatedLoop, name="while_each", multiple=True):
+    """Independent loops over small values, one per element of the batch dimensions `e`: any[*e, *d] -> any[*e, *d].
+
+    This is `vmap` of a `while` whose condition depends on the example. The parameters are those of one loop and
+    `levels`: for each `vmap`, innermost first, which operands it maps. Mapped dimensions are in front. Each device runs
+    until its own examples are done.
+    """
+
+    call_like = True
+    transpose = While.transpose
+
+    def abstract_eval(self, *avals: Any, levels: tuple, body: Jaxpr, **_: Any) -> list:
+        shape = _level_sizes([a.shape for a in avals], levels)[::-1]
+        axes = union_varying(avals)
+        return [a.with_shape((*shape, *a.shape)).with_varying(a.varying | axes) for a in body.out_avals]
+
+    def sharding_rule(self, *avals: Any, levels: tuple, body: Jaxpr, **_: Any) -> ShardingRule:
+        front = range(len(levels) - 1, -1, -1)
+        mapped = [[n for n in front if levels[n][i]] for i in range(len(avals))]
+        within = [[(i, d) for d in range(a.ndim - len(m))] for i, (a, m) in enumerate(zip(avals, mapped, strict=True))]
+        after = [[(len(avals) + i, d) for d in range(v.aval.ndim)] for i, v in enumerate(body.outvars)]
+        return ShardingRule(
+            [[*front, *own] for front, own in zip(mapped, within, strict=True)],
+            [[*front, *own] for own in after],
+            whole={name for own in (*within, *after) for name in own},
+        )
+
+    def lower(self, ctx: LoweringContext, *operands: Any, levels: tuple, **params: Any) -> list:
+        def one_loop(axis: AxisData, xs: Any, dims: Sequence[int | None]) -> tuple:
+            return while_p.batch_jointly(axis, xs, dims, **params)
+
+        return ctx.inline(lambda *xs: _vmap_levels(one_loop, xs, levels), *operands)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, levels: tuple, **params: Any) -> tuple:
+        nonzero, given = split_tangents(tangents)
+        has: list[bool] = []
+
+        def one(*xs: Any) -> list:
+            x = xs[: len(primals)]
+            out, out_dot = while_p.jvp(x, join_tangents([get_aval(v) for v in x], nonzero, xs[len(x) :]), **params)
+            has[:], nonzero_dot = split_tangents(out_dot)
+            return [*out, *nonzero_dot]
+
+        wide = [(*level, *select_flagged(level, nonzero)) for level in levels]
+        out = _vmap_levels(lambda axis, xs, dims: vmap_flat(one, xs, dims, axis), [*primals, *given], wide)
+        count = len(params["body"].outvars)
+        return out[:count], join_tangents([get_aval(y) for y in out[:count]], has, out[count:])
+
+    def _known_part(self, params: dict, unknown: Sequence[bool]) -> tuple[list[bool], list[bool], dict]:
+        """The part of one loop; nothing is known if only unknown operands have some mapped dimension."""
+        known_in, known, smaller = _known_while(params, unknown)
+        levels = tuple([tuple(select_flagged(level, known_in)) for level in params["levels"]])
+        if not all(any(level) for level in levels):
+            known = [False] * len(known)
+        return known_in, known, smaller | {"levels": levels}
+
+    def batch_axis(
+        self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], *, levels: tuple, **params: Any
+    ) -> tuple:
+        out = self(*axis.to_fronts(args, dims), levels=(*levels, tuple([d is not None for d in dims])), **params)
+        return out, [0] * len(out)
+
+
+while_each_p = WhileEach()
+
+
+@cached_on_jaxpr
+def _is_small(body: Jaxpr, cond: Jaxpr) -> bool:
+    """Whether a loop reads and carries only small, unsharded values, without effects and collectives."""
+    avals = [*cond.in_avals, *body.in_avals]
+    return (
+        all(not a.is_symbolic and a.size <= _SMALL for a in avals)
+        and not any(a.sharding is not None and a.sharding.spec.axes for a in avals)
+        and all(not (p.effects or named_axes(p)) and is_identified_by_text(p) for p in (cond, body))
+    )
+
+
+def _drop_shardings(jaxpr: Jaxpr) -> Jaxpr:
+    """A jaxpr without shardings over Explicit axes in its types."""
+    if all(a.sharding is None for a in (*jaxpr.in_avals, *jaxpr.out_avals)):
+        return jaxpr
+    return retrace_jaxpr(jaxpr, [a.drop_sharding() for a in jaxpr.in_avals])
+
+
+def _condition_is_mapped(
+    axis: AxisData, mapped: Sequence[bool], cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
+) -> bool:
+    """Whether the condition depends on the example."""
+    m_cond, m_body, m_init = split_by_sizes(mapped, [num_cond_consts, num_body_consts, len(body.outvars)])
+    _, m_carry = fixpoint(m_init, lambda m_carry: batch_jaxpr(body, axis, [*m_body, *m_carry], m_carry))
+    return batch_jaxpr(cond, axis, [*m_cond, *m_carry])[1][0]
+
+
+def _level_sizes(shapes: Sequence[tuple], levels: Sequence[Sequence[bool]]) -> list:
+    """The size of the mapped axis of each level."""
+    # Any mapped operand has it. Mapped dimensions of outer levels are in front of those of this level.
+    first = [list(level).index(True) for level in levels]
+    return [shapes[i][sum(outer[i] for outer in levels[n + 1 :])] for n, i in enumerate(first)]
+
+
+def _vmap_levels(innermost: Callable, xs: Sequence[Any], levels: Sequence[Sequence[bool]]) -> list:
+    """Map over all levels, the outermost first; `innermost(axis, operands, dims)` batches the loop itself."""
+    # The axis of a level has no name: loops with collectives are never batched to `while_each` (see `_is_small`).
+    axis = AxisData(_level_sizes([get_aval(x).shape for x in xs], levels)[-1])
+    dims = front_dims(levels[-1])
+    if len(levels) == 1:
+        out, out_dims = innermost(axis, xs, dims)
+    else:
+        out, out_dims = vmap_flat(lambda *ys: _vmap_levels(innermost, ys, levels[:-1]), xs, dims, axis)
+    return [axis.to_front(y, d) for y, d in zip(out, out_dims, strict=True)]
+
+
+def _while_any(predicate: Jaxpr, body: Jaxpr, num_cond: int, num_body: int) -> tuple[Jaxpr, Jaxpr]:
+    """The condition and body of a loop that runs while the condition of any example holds.
+
+    The body updates only the examples whose condition holds.
+
+    Returns:
+      The condition (its constants, carry) and the body (constants of the condition, constants of the body, carry).
+    """
+    carry = body.out_avals
+    cond_avals, body_avals = predicate.in_avals[:num_cond], body.in_avals[:num_body]
+
+    def condition(*args: Any) -> list:
+        return [reduce_or(run_jaxpr(predicate, *args)[0], (0,))]
+
+    def step(*args: Any) -> list:
+        in_cond, in_body, held = split_by_sizes(args, [num_cond, num_body, len(carry)])
+        (active,) = run_jaxpr(predicate, *in_cond, *held)
+        return [
+            select_n(broadcast_in_dim(active, aval.shape, (0,)), old, new)
+            for aval, old, new in zip(carry, held, run_jaxpr(body, *in_body, *held))
+        ]
+
+    return (
+        trace_to_jaxpr(condition, [*cond_avals, *carry], predicate.debug_name),
+        trace_to_jaxpr(step, [*cond_avals, *body_avals, *carry], body.debug_name),
+    )
+
+
+def _known_while(params: dict, unknown: Sequence[bool]) -> tuple[list[bool], list[bool], dict]:
+    """The part of a while loop that is independent of unknown operands: its operands, its carry, its parameters."""
+    cond, body = params["cond"], params["body"]
+    c, b = params["num_cond_consts"], params["num_body_consts"]
+    u_cond, u_body, u_init = split_by_sizes(unknown, [c, b, len(body.outvars)])
+
+    def step(u_carry: list[bool]) -> tuple:
+        parts = partial_eval_jaxpr(body, [*u_body, *u_carry], unknown_outputs=u_carry)
+        return parts, parts.unknown_outputs
+
+    # If the condition is unknown, so is the number of iterations, and with it every carried value.
+    _, u_carry = fixpoint(u_init, step)
+    _, reads = dce_jaxpr(cond, [True])
+    if any(r and u for r, u in zip(reads, [*u_cond, *u_carry])):
+        u_carry = [True] * len(u_carry)
+    known = [not u for u in u_carry]
+    smaller, kept = dce_jaxpr(body, known)
+    smaller, kept = restore_inputs(body, smaller, kept, [*([k and not u for k, u in zip(kept[:b], u_body)]), *known])
+    keep_cond = cond.replace(invars=[*cond.invars[:c], *select_flagged(cond.invars[c:], known)])
+    return (
+        [*([True] * c), *kept],
+        known,
+        {"cond": keep_cond, "body": smaller, "num_cond_consts": c, "num_body_consts": sum(kept[:b])},
+    )
 
 
 def while_loop(
@@ -85,14 +576,13 @@ def bind_while(
         axes = union_varying(
             stage_body(cond_fun, in_tree, widen_varying(avals, after), "while_loop condition").jaxpr.out_avals
         )
-        carried = zip(body.jaxpr.invars[len(body.consts) :], body.jaxpr.outvars, strict=True)
-        unchanged = [v_in is v_out for v_in, v_out in carried]
-        widened = [a if same else a.with_varying(a.varying | axes) for a, same in zip(after, unchanged, strict=True)]
-        return body, widened
+        carried = zip(after, body.jaxpr.invars[len(body.consts) :], body.jaxpr.outvars, strict=True)
+        return body, [a if v_in is v_out else a.with_varying(a.varying | axes) for a, v_in, v_out in carried]
 
     flat, avals, (body, after) = promote_carry(flat, make)
-    label = lambda path: f"init_val{path}"
-    check_carry(result_label, label, (tree, avals), (body.out_tree, after), num_counters)
+    check_carry(
+        result_label, lambda path: f"init_val{path}", (tree, avals), (body.out_tree, after), num_counters=num_counters
+    )
     # The condition is traced last, for the final types of the carry.
     cond = stage_body(cond_fun, in_tree, avals, "while_loop condition")
     _check_predicate(cond_fun, cond.jaxpr.out_avals, cond.out_tree)
@@ -112,10 +602,9 @@ def _check_predicate(cond_fun: Callable, avals: Sequence[ShapedArray], tree: PyT
     """Refuse a condition that does not return one boolean scalar."""
     if not treedef_is_leaf(tree) or avals[0].shape != () or avals[0].dtype != np.bool_:
         types = ", ".join(a.str_short() for a in avals) or "no arrays"
-        container = type(tree_unflatten(tree, avals)).__name__
         raise ArgumentTypeError(
             f"while_loop, the result of cond_fun = {format_code_position(cond_fun)}",
             expected="a boolean scalar",
-            got=types if treedef_is_leaf(tree) else f"a {container} of {types}",
+            got=types if treedef_is_leaf(tree) else f"a {type(tree_unflatten(tree, avals)).__name__} of {types}",
             fix="return a comparison, or reduce the result with .any() or .all()",
         )

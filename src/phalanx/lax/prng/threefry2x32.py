@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx.core import ZERO, Primitive, ShapedArray, ShapeError, ShardingRule
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.control_flow.while_primitive import emit_while
+from phalanx.lax.control_flow.while_loop import emit_while
 from phalanx.lax.elementwise import emit_compare
 from phalanx.lax.shape import ELEMENTWISE, dim_names
 from phalanx.runtime.lowering import LoweringContext

@@ -1,14 +1,17 @@
-"""`custom_linear_solve`: the solution of a linear system, differentiated by the implicit function theorem.
+"""`custom_linear_solve` and `custom_root`: solutions of equations, differentiated by the implicit function theorem.
 
 Derivatives use the equation that the solution satisfies instead of the steps of the solver, so that the solver may be
 any algorithm. From A x = b follows A x' = b' - A' x: the JVP is one more solve with the same matrix. The transpose of
-b -> x is a solve with the transposed matrix.
+b -> x is a solve with the transposed matrix. The tangent of a root solves a linear system, too.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from phalanx.core import (
     Effects,
@@ -18,24 +21,33 @@ from phalanx.core import (
     ShardingRule,
     Zero,
     add_tangents,
+    dtypes,
     format_code_position,
+    get_aval,
     instantiate,
     is_linear,
     join_sharding_rules,
+    merge_lists,
     no_effects,
     program_sharding_rule,
     pvary_to,
     run_jaxpr,
+    select_flagged,
+    select_unflagged,
+    trace_to_jaxpr,
     union_varying,
 )
+from phalanx.custom_rules import custom_jvp
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, split_by_sizes, stage_body
+from phalanx.lax.optimization_barrier import stop_gradient
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.batching import AxisData, batch_jaxpr
 from phalanx.transforms.call_primitives import HigherOrder
+from phalanx.transforms.flat_function import FlatFunction, function_name
 from phalanx.transforms.forward_mode import jvp_flat
-from phalanx.transforms.jvp_and_vjp import vjp
+from phalanx.transforms.jvp_and_vjp import linearize, vjp
 from phalanx.transforms.structure_checks import check_same_types
-from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
+from phalanx.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 
 
@@ -84,9 +96,8 @@ class LinearSolve(HigherOrder, name="custom_linear_solve"):
         b_dot = dots[4]
         if any(type(t) is not Zero for t in dots[0]):
             # The right-hand side b' - A' x, where A' x is the derivative of matvec in its constants.
-            solution = list(x[:num])
-            _, moved = jvp_flat(lambda *c: run_jaxpr(matvec, *c, *solution), groups[0], dots[0], "custom_linear_solve")
-            b_dot = [add_tangents(b, _negate(m)) for b, m in zip(b_dot, moved)]
+            _, moved = jvp_flat(lambda *c: run_jaxpr(matvec, *c, *x[:num]), groups[0], dots[0], "custom_linear_solve")
+            b_dot = [b if type(m) is Zero else add_tangents(b, -m) for b, m in zip(b_dot, moved)]
         if all(type(t) is Zero for t in b_dot):
             return x, [Zero.like(v) for v in x]
         # The tangent is a solution of the same system, which also makes it transposable.
@@ -105,7 +116,6 @@ class LinearSolve(HigherOrder, name="custom_linear_solve"):
             )
         groups = split_by_sizes(operands, sizes)
         assert not any(is_linear(x) for g in groups[:4] for x in g), "only the right-hand side is linear"
-        cts = [instantiate(c) for c in x_bars[: sizes[4]]]
         # The transposed system swaps the roles of matvec and its transpose, so that it can be transposed again.
         matvec_t, solve_t = transposed
         b_bars = self(
@@ -113,7 +123,7 @@ class LinearSolve(HigherOrder, name="custom_linear_solve"):
             *groups[0],
             *groups[3],
             *groups[2],
-            *cts,
+            *map(instantiate, x_bars[: sizes[4]]),
             matvec=matvec_t,
             transposed=(matvec, solve),
             solve=solve_t,
@@ -132,38 +142,30 @@ class LinearSolve(HigherOrder, name="custom_linear_solve"):
         solve: Jaxpr,
         sizes: tuple,
     ) -> tuple:
-        moved = axis.to_fronts(args, dims)
-        groups = split_by_sizes(moved, sizes)
-        mapped = split_by_sizes([d is not None for d in dims], sizes)
-        groups[4] = [x if m else axis.to_front(x, None) for x, m in zip(groups[4], mapped[4])]
+        *consts, b = split_by_sizes(axis.to_fronts(args, dims), sizes)
+        *mapped, b_mapped = split_by_sizes([d is not None for d in dims], sizes)
         # A mapped matrix gives a mapped solution even for a shared right-hand side, so b is always mapped.
-        b_mapped = [True] * sizes[4]
-        num = sizes[4]
-        new_matvec, _ = batch_jaxpr(matvec, axis, [*mapped[0], *b_mapped], True)
-        new_solve, _ = batch_jaxpr(solve, axis, [*mapped[2], *b_mapped], True)
-        jaxprs, consts = [new_matvec, None, new_solve, None], [groups[0], groups[1], groups[2], groups[3]]
-        if transposed is not None:
-            jaxprs[1], _ = batch_jaxpr(transposed[0], axis, [*mapped[1], *b_mapped], True)
-            jaxprs[3], _ = batch_jaxpr(transposed[1], axis, [*mapped[3], *b_mapped], True)
-        consts = [[*(p.consts if p is not None else ()), *c] for p, c in zip(jaxprs, consts)]
-        hoisted = [p.hoist() if p is not None else None for p in jaxprs]
-        new_sizes = (*(len(c) for c in consts), num)
+        b = [x if m else axis.to_front(x, None) for x, m in zip(b, b_mapped)]
+        # In the order of `sizes`; without a transposed system there is no second and no fourth jaxpr.
+        matvec_t, solve_t = transposed or (None, None)
+        derived = [
+            None if p is None else batch_jaxpr(p, axis, [*m, *([True] * len(b))], True)[0]
+            for p, m in zip((matvec, matvec_t, solve, solve_t), mapped)
+        ]
+        consts = [[*(() if p is None else p.consts), *c] for p, c in zip(derived, consts)]
+        matvec, matvec_t, solve, solve_t = (None if p is None else p.hoist() for p in derived)
         out = self(
-            *(c for group in consts for c in group),
-            *groups[4],
-            matvec=hoisted[0],
-            transposed=None if transposed is None else (hoisted[1], hoisted[3]),
-            solve=hoisted[2],
-            sizes=new_sizes,
+            *itertools.chain(*consts),
+            *b,
+            matvec=matvec,
+            transposed=None if transposed is None else (matvec_t, solve_t),
+            solve=solve,
+            sizes=(*map(len, consts), len(b)),
         )
         return out, [0] * len(out)
 
 
 linear_solve_p = LinearSolve()
-
-
-def _negate(t: ArrayLike | Zero) -> Any:
-    return t if type(t) is Zero else -t
 
 
 def custom_linear_solve(
@@ -203,15 +205,25 @@ def custom_linear_solve(
     in_tree = tree_flatten((b,))[1]
     forward = stage_body(matvec, in_tree, avals, "custom_linear_solve matvec")
     b_label = lambda path: f"b{path}"
-    label = lambda path: f"custom_linear_solve, result{path} of matvec = {format_code_position(matvec)}"
-    check_same_types(label, tree, avals, forward.out_tree, forward.jaxpr.out_avals, b_label)
+    check_same_types(
+        lambda path: f"custom_linear_solve, result{path} of matvec = {format_code_position(matvec)}",
+        tree,
+        avals,
+        forward.out_tree,
+        forward.jaxpr.out_avals,
+        b_label,
+    )
     solver = stage_body(lambda c: solve(matvec, c), in_tree, avals, "custom_linear_solve solve")
-    out_tree = solver.out_tree
-    result = tree_unflatten(out_tree, list(solver.jaxpr.out_avals))
-    solution = result[0] if has_aux else result
-    flat_solution, solution_tree = tree_flatten(solution)
-    solve_label = lambda path: f"custom_linear_solve, solution{path} returned by solve = {format_code_position(solve)}"
-    check_same_types(solve_label, tree, avals, solution_tree, flat_solution, b_label)
+    result = tree_unflatten(solver.out_tree, list(solver.jaxpr.out_avals))
+    flat_solution, solution_tree = tree_flatten(result[0] if has_aux else result)
+    check_same_types(
+        lambda path: f"custom_linear_solve, solution{path} returned by solve = {format_code_position(solve)}",
+        tree,
+        avals,
+        solution_tree,
+        flat_solution,
+        b_label,
+    )
     transposed, matvec_t, solve_t = None, [], []
     if symmetric or transpose_solve is not None:
         # If a constant of the system varies between devices, so does the solution: the transposed right-hand side gets
@@ -236,7 +248,7 @@ def custom_linear_solve(
         solve=solver.jaxpr,
         sizes=sizes,
     )
-    return tree_unflatten(out_tree, out)
+    return tree_unflatten(solver.out_tree, out)
 
 
 def _transpose_matvec(matvec: Callable, tree: PyTreeDef, avals: Sequence[ShapedArray]) -> Callable:
@@ -244,7 +256,69 @@ def _transpose_matvec(matvec: Callable, tree: PyTreeDef, avals: Sequence[ShapedA
 
     def transposed(ct: PyTree) -> PyTree:
         zeros = tree_unflatten(tree, [pvary_to(instantiate(Zero(a)), a) for a in avals])
-        _, pull = vjp(matvec, zeros)
-        return pull(ct)[0]
+        return vjp(matvec, zeros)[1](ct)[0]
 
     return transposed
+
+
+def custom_root(
+    f: Callable, initial_guess: PyTree, solve: Callable, tangent_solve: Callable, has_aux: bool = False
+) -> PyTree:
+    """A root of a function; derivatives use the equation that the root solves, not the steps of the solver.
+
+    Args:
+      f: the function whose root is computed, from pytrees to pytrees of the same structure.
+      initial_guess: the starting point for `solve`.
+      solve: `(f, initial_guess) -> root`.
+      tangent_solve: `(g, y) -> x`, solves `g(x) = y` for a linear function `g`.
+      has_aux: whether `solve` returns `(root, aux)`.
+
+    Returns:
+      The root, or `(root, aux)`.
+
+    Examples:
+      >>> import phalanx
+      >>> def newton(f, x):
+      ...     for _ in range(9):
+      ...         x = x - f(x) / (2 * x)
+      ...     return x
+      >>> def root(a):
+      ...     return phalanx.lax.custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
+      >>> round(float(phalanx.grad(root)(4.0)), 4)
+      0.25
+    """
+    # The values that `f` closes over are the parameters of the equation, by which the root is differentiated.
+    closed, consts = _convert_closure(f, initial_guess)
+    frozen = [stop_gradient(c) for c in consts]
+    found = stop_gradient(solve(lambda x: closed(x, *frozen), stop_gradient(initial_guess)))
+    guess, *aux = found if has_aux else (found,)
+
+    @custom_jvp
+    def root(solution: PyTree, params: list) -> PyTree:
+        return solution
+
+    @root.defjvp
+    def root_jvp(primals: tuple, tangents: tuple) -> tuple:
+        # f(x, p) = 0 gives  (df/dx) x' = -(df/dp) p'.
+        solution, params = root(*primals), primals[1]
+        _, push = linearize(lambda p: closed(solution, *p), params)
+        rhs = tree_map(lambda t: -t, push(tangents[1]))
+        _, along = linearize(lambda x: closed(x, *params), solution)
+        return solution, custom_linear_solve(along, rhs, tangent_solve, lambda vec, y: tangent_solve(vec, y))
+
+    solution = root(guess, consts)
+    return (solution, *aux) if has_aux else solution
+
+
+def _convert_closure(f: Callable, example: PyTree) -> tuple[Callable, list]:
+    """`f` with the differentiable values that it closes over as further arguments, and these values."""
+    leaves, tree = tree_flatten((example,))
+    function = FlatFunction(f, tree)
+    jaxpr = trace_to_jaxpr(function, leaf_avals(leaves), function_name(f))
+    differentiable = [dtypes.issubdtype(get_aval(c).dtype, np.inexact) for c in jaxpr.consts]
+
+    def converted(x: PyTree, *given: ArrayLike) -> PyTree:
+        held = merge_lists(differentiable, given, select_unflagged(jaxpr.consts, differentiable))
+        return tree_unflatten(function.out_tree, run_jaxpr(jaxpr.replace(consts=held), *tree_flatten(x)[0]))
+
+    return converted, select_flagged(jaxpr.consts, differentiable)
