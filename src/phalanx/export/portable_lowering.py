@@ -77,14 +77,12 @@ def lower_portable(
     with pause_collector(), mlir.make_context(), ir.Location.unknown():
         # Before lowering, so that a variable without a defining argument is an error that names the arguments.
         solution = solve_inputs(program.in_avals, f"export of {name}", lambda i: names(kept[i]))
-        module = ModuleContext(platforms, len(devices), variables=sorted(solution.variables), is_portable=True)
+        variables = sorted(solution.variables)
+        module = ModuleContext(
+            _symbol(name), platforms, len(devices), variables=variables, is_portable=True, devices=devices
+        )
         # Locations are part of the serialized module, and would reveal paths of the exporting machine.
         module.location = _no_location  # type: ignore[assignment]  # called like `Locations`
-        module.device_assignment = devices
-        operation = module.module.operation
-        operation.attributes["sym_name"] = ir.StringAttr.get(_symbol(name))
-        operation.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(_I32(), len(devices))
-        operation.attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(_I32(), 1)
         if module.variables or effects.ordered(program.effects):
             main = _emit_entry(module, program, emit_function(module, program, BODY), solution, name)
         else:
@@ -102,10 +100,6 @@ def lower_portable(
         artifact = stablehlo.serialize(module.module, stablehlo.version_for_weeks(COMPATIBLE_WEEKS))
         mlir.clear_context_caches()  # they keep the program's constants alive
     return PortableProgram(artifact, kept)
-
-
-def _I32() -> Any:
-    return ir.IntegerType.get_signless(32)
 
 
 def _symbol(name: str) -> str:

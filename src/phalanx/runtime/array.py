@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx.core import ArgumentError, ArgumentTypeError, DeletedArrayError, DLPackError, ShapedArray, Tracer, dtypes
 from phalanx.core.array_operators import Operators
-from phalanx.engine import Cache, Device, XlaRuntimeError, buffers, traceback_filtering, unwrap_callback_error
+from phalanx.engine import Cache, Device, XlaRuntimeError, buffers, memoize, traceback_filtering, unwrap_callback_error
 from phalanx.runtime.layout import Format, Layout
 from phalanx.sharding import SingleDeviceSharding
 from phalanx.tree import tree_leaves
@@ -147,13 +147,12 @@ class Array(Operators, metaclass=_ArrayMeta):
     @property
     def addressable_shards(self) -> list[Shard]:
         """The shards on this process's devices; their arrays share memory with this one."""
-        local = self.sharding.addressable_devices
-        here = [s for s in self.sharding.shards(self.shape) if s.device in local]
-        shape = self.sharding.shard_shape(self.shape)
-        aval = self.aval.with_shape(shape)
+        here = [s for s in self.sharding.shards(self.shape) if s.device in self.sharding.addressable_devices]
+        aval = self.aval.with_shape(self.sharding.shard_shape(self.shape))
+        types = [ArrayType(aval, single_device_sharding(s.device), True) for s in here]
         return [
-            Shard(s.device, s.index, s.replica_id, Array(piece, single_device_type(aval, s.device)))
-            for s, piece in zip(here, buffers.shards(self._live()), strict=True)
+            Shard(s.device, s.index, s.replica_id, Array(piece, type))
+            for s, piece, type in zip(here, buffers.shards(self._live()), types, strict=True)
         ]
 
     @property
@@ -276,9 +275,9 @@ class Array(Operators, metaclass=_ArrayMeta):
             )
         if sharding.is_fully_replicated:
             return buffers.to_host(buffers.replica(buffer))
-        pieces = buffers.shards(buffer)
         # One replica of each shard: reading all replicas would transfer the same data several times.
-        first = [(s.index, p) for s, p in zip(sharding.shards(self.shape), pieces, strict=True) if s.replica_id == 0]
+        pairs = zip(sharding.shards(self.shape), buffers.shards(buffer), strict=True)
+        first = [(s.index, piece) for s, piece in pairs if s.replica_id == 0]
         # All transfers are started before the first is awaited, so that they overlap.
         for _, piece in first:
             buffers.copy_to_host_async(piece)
@@ -374,8 +373,7 @@ class Array(Operators, metaclass=_ArrayMeta):
                 got=f"{self.aval} with {self.sharding}",
                 fix="export numpy.asarray(x), or a single shard, x.addressable_shards[i].data",
             )
-        held = self if not copy else copy_array(self)
-        return buffers.to_dlpack(held._live(), stream=stream)
+        return buffers.to_dlpack((copy_array(self) if copy else self)._live(), stream=stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return buffers.dlpack_device(next(iter(self.sharding.device_set)))
@@ -383,11 +381,10 @@ class Array(Operators, metaclass=_ArrayMeta):
     def __hash__(self) -> int:
         raise TypeError("unhashable type: Array; use its value (x.item()) or its id")
 
-    def __copy__(self) -> Array:
+    def __deepcopy__(self, memo: Any = None) -> Array:
         return copy_array(self)
 
-    def __deepcopy__(self, memo: Any) -> Array:
-        return copy_array(self)
+    __copy__ = __deepcopy__
 
     def __repr__(self) -> str:
         if self.is_deleted():
@@ -415,17 +412,10 @@ traceback_filtering.guard_methods(
 )
 
 
-_single: Cache[Device, SingleDeviceSharding] = Cache("runtime.single_device_shardings", 65536)
-
-
+@memoize("runtime.single_device_shardings", 65536)
 def single_device_sharding(device: Device) -> SingleDeviceSharding:
     """The sharding of an array on one device."""
-    return _single.get(device) or _single.get_or_make(device, lambda: SingleDeviceSharding(device))
-
-
-def single_device_type(aval: ShapedArray, device: Device) -> ArrayType:
-    """The type of a committed array on one device."""
-    return ArrayType(aval, single_device_sharding(device), True)
+    return SingleDeviceSharding(device)
 
 
 def copy_array(x: Array) -> Array:
@@ -468,9 +458,5 @@ def block_until_ready(x: Any) -> Any:
       >>> phalanx.block_until_ready({"a": jnp.ones(2)})["a"].shape
       (2,)
     """
-    live = [leaf._live() for leaf in tree_leaves(x) if type(leaf) is Array]
-    try:
-        buffers.block_until_ready(live)
-    except XlaRuntimeError as error:
-        raise unwrap_callback_error(error) from None
+    buffers.block_until_ready([leaf._live() for leaf in tree_leaves(x) if type(leaf) is Array])
     return x

@@ -128,11 +128,12 @@ class LoweredProgram:
 
     def _report(self, inspection: Inspection) -> None:
         """Pass the sharding that the compiler chose for a value to its observer."""
-        if len(self.devices) == 1:
-            inspection.observer(inspection.shape, transfer.single_device_sharding(self.devices[0]))
-            return
-        for found in inspection.found:
-            sharding = from_hlo_sharding(found, self.devices, _result_mesh(self), len(inspection.shape))
+        for found in inspection.found if len(self.devices) > 1 else [None]:
+            sharding = (
+                transfer.single_device_sharding(self.devices[0])  # the partitioner does not run
+                if found is None
+                else from_hlo_sharding(found, self.devices, _result_mesh(self), len(inspection.shape))
+            )
             inspection.observer(inspection.shape, sharding)
 
 
@@ -165,22 +166,19 @@ def lower(
     """
     device_platform = client.platform_name(devices[0].platform)
     is_attached = platform in (None, device_platform) and not isinstance(devices[0], PlaceholderDevice)
-    declared = list(out_shardings) if out_shardings is not None else [None] * len(program.outvars)
-    out_shardings = _apply_typed_shardings(program, declared, devices)
+    out_shardings = _apply_typed_shardings(program, out_shardings or [None] * len(program.outvars), devices)
     # The engine takes buffers in the order in which it numbers partitions, whatever order a mesh lists its devices in.
     in_shardings = [
         reorder_devices(s, devices, physical_aval(v.aval).ndim)
         for s, v in zip(in_shardings, program.invars, strict=True)
     ]
     closed, constants = _hoist_constants(program)
-    num_constants, kept = len(constants), None
+    kept = None
     if not keep_unused:
-        smaller, used = dce_jaxpr(closed, [True] * len(closed.outvars))
-        if not all(used[num_constants:]):
-            kept = [i for i, u in enumerate(used[num_constants:]) if u]
-        # `used` covers constants and inputs; zip stops after the constants.
-        constants = [c for c, u in zip(constants, used, strict=False) if u]
-        closed = smaller
+        closed, used = dce_jaxpr(closed, [True] * len(closed.outvars))
+        used_constants, used_inputs = used[: len(constants)], used[len(constants) :]
+        kept = None if all(used_inputs) else [i for i, u in enumerate(used_inputs) if u]
+        constants = select_flagged(constants, used_constants)
     is_partitioned = len(devices) > 1
     # Constants are the same on every device.
     replicated = transfer.replicated_sharding(devices, in_shardings)
@@ -212,7 +210,7 @@ def lower(
     )
 
 
-def _apply_typed_shardings(program: Jaxpr, declared: list, devices: tuple) -> list:
+def _apply_typed_shardings(program: Jaxpr, declared: Sequence[Any], devices: tuple) -> Sequence[Any]:
     """The shardings of outputs, completed by the ones in their types.
 
     Where every axis of the mesh is Explicit, the type decides: an output without a sharding in its type is replicated.
@@ -265,10 +263,12 @@ class CompiledProgram:
         self.executable = executable
         self.has_effects = bool(lowered.program.effects)
         self.has_ordered_effects = bool(effects.ordered(lowered.program.effects))
-        shardings = _output_shardings(lowered, executable)
+        outputs = zip(
+            lowered.program.outvars, _output_shardings(lowered, executable), lowered.module.memories, strict=True
+        )
         self.out_types = [
             ArrayType(v.aval, s if m == non_default_memory_kind(s) else s.with_memory_kind(m), lowered.committed)
-            for v, s, m in zip(lowered.program.outvars, shardings, lowered.module.memories, strict=True)
+            for v, s, m in outputs
         ]
         self._handlers = [_make_result_handler(t) for t in self.out_types]
         run = executable.execute_sharded
@@ -276,7 +276,12 @@ class CompiledProgram:
             run = _select_arguments(run, lowered.kept, lowered.constants)
         if self.has_effects:
             run = functools.partial(run, with_tokens=True)
-        elif lowered.devices[0].platform == "cpu" and _has_collectives(lowered, executable):
+        # Devices wait for each other in collectives, which have channels.
+        elif (
+            lowered.devices[0].platform == "cpu"
+            and len(lowered.devices) > 1
+            and "channel_id=" in compiler.hlo_text(executable)
+        ):
             run = in_flight.limit_in_flight(run)
         self._run = run if len(lowered.devices) == 1 else _check_buffers(run, lowered.donated)
 
@@ -303,18 +308,12 @@ class CompiledProgram:
 
     def __call__(self, arguments: list) -> list[Array]:
         """Run on the buffers of all inputs and wrap the results."""
-        if self.has_effects:
-            return self._run_with_effects(arguments)
-        out = self._run(arguments).consume_with_handlers(self._handlers)
-        return list(map(Array, out, self.out_types))
-
-    def _run_with_effects(self, arguments: list) -> list[Array]:
         if self.has_ordered_effects:
             in_flight.effects_barrier()
         results = self._run(arguments)
-        in_flight.add_token(results.consume_token())
-        out = results.consume_with_handlers(self._handlers)
-        return list(map(Array, out, self.out_types))
+        if self.has_effects:
+            in_flight.add_token(results.consume_token())
+        return list(map(Array, results.consume_with_handlers(self._handlers), self.out_types))
 
 
 def _make_result_handler(t: ArrayType) -> Any:
@@ -332,8 +331,7 @@ def _select_arguments(run: Callable, kept: Sequence[int] | None, constants: list
     """The execution of a program that does not read all its inputs, or that takes constants before them."""
 
     def run_selected(arguments: list, **options: Any) -> Any:
-        read = arguments if kept is None else [arguments[i] for i in kept]
-        return run([*constants, *read], **options)
+        return run([*constants, *(arguments if kept is None else [arguments[i] for i in kept])], **options)
 
     return run_selected
 
@@ -367,11 +365,6 @@ def _check_buffers(run: Callable, donated: Sequence[int]) -> Callable:
     return run_distinct if donated else run_live
 
 
-def _has_collectives(lowered: LoweredProgram, executable: Any) -> bool:
-    """Whether the devices of a compiled program wait for each other."""
-    return len(lowered.devices) > 1 and "channel_id=" in compiler.hlo_text(executable)
-
-
 def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     mesh = _result_mesh(lowered)
     if len(lowered.devices) == 1:
@@ -386,15 +379,14 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
         return []  # jaxlib reports one sharding even if there are no results.
     found: Any = compiler.executable_shardings(executable)[1]
     # A result without a sharding in its type is not sharded over Explicit axes.
-    as_auto = dict.fromkeys(mesh.explicit_axes, AxisType.Auto) if mesh is not None else {}
+    auto = mesh and mesh.with_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
     out = []
-    for v, declared, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
-        aval = physical_aval(v.aval)
-        over = mesh and mesh.with_axis_types(as_auto)
-        if v.aval.sharding is not None:
-            over = v.aval.sharding.mesh.on(lowered.devices)
-        s = declared if declared is not None else from_hlo_sharding(chosen, lowered.devices, over, aval.ndim)
-        out.append(reorder_devices(s, lowered.devices, aval.ndim))
+    for v, s, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
+        ndim = physical_aval(v.aval).ndim
+        if s is None:
+            over = auto if v.aval.sharding is None else v.aval.sharding.mesh.on(lowered.devices)
+            s = from_hlo_sharding(chosen, lowered.devices, over, ndim)
+        out.append(reorder_devices(s, lowered.devices, ndim))
     return out
 
 

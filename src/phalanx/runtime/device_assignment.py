@@ -49,28 +49,27 @@ def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> t
     Raises:
       ShardingError: two arguments are on different devices.
     """
-    chosen: Any = None
-    first = -1
-    committed = False
-    for i, t in enumerate(types):
-        s = t.sharding
-        if s is None or not (t.committed or len(s.device_set) > 1):
-            continue
-        committed = committed or t.committed
-        devices = s._device_assignment
-        if chosen is None:
-            chosen, first = devices, i
+    placed: list[tuple[int, Any]] = [
+        (i, t.sharding)
+        for i, t in enumerate(types)
+        if t.sharding is not None and (t.committed or len(t.sharding.device_set) > 1)
+    ]
+    if not placed:
+        return None, False
+    first, chosen = placed[0]
+    for i, s in placed[1:]:
         # Another order of the same devices is no conflict: shardings are reordered to the first one.
-        elif devices != chosen and set(devices) != set(chosen):
+        if s.device_set != chosen.device_set:
             raise ShardingError(
                 f"{names(i)}",
-                expected=f"an array on the devices of {names(first)}, {device_names(chosen)}",
-                got=f"{t.aval} on {device_names(devices)}",
+                expected=f"an array on the devices of {names(first)}, {device_names(chosen._device_assignment)}",
+                got=f"{types[i].aval} on {device_names(s._device_assignment)}",
                 fix="move both to the same devices with device_put, or pass in_shardings",
             )
-        elif len(devices) > 1 and isinstance(s, NamedSharding) and not isinstance(types[first].sharding, NamedSharding):
-            chosen, first = devices, i
-    return (tuple(chosen) if chosen is not None else None), committed
+        # The order of a mesh is one that a user chose; that of a partitioner's sharding is not.
+        if isinstance(s, NamedSharding) and not isinstance(chosen, NamedSharding) and len(s.device_set) > 1:
+            first, chosen = i, s
+    return tuple(chosen._device_assignment), any(types[i].committed for i, _ in placed)
 
 
 def device_names(devices: Sequence[Any]) -> str:
@@ -89,8 +88,6 @@ def named_sharding(program: Jaxpr, abstract: bool = False) -> Any:
     """
     for eqn in program.eqns:
         primitive = eqn.primitive
-        if primitive.target_shardings is None and not primitive.call_like:
-            continue
         named = list(primitive.target_shardings(**eqn.params)) if primitive.target_shardings is not None else []
         if primitive.call_like:
             named += [named_sharding(inner, abstract) for inner in inner_jaxprs(eqn.params)]

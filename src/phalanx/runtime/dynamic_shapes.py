@@ -8,6 +8,7 @@ When shapes are refined for a call, the program becomes static again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -27,20 +28,19 @@ def size(ctx: Any, dim: Any) -> Any:
     key = ("size", dim)
     found = ctx.constants.get(key)
     if found is None:
-        total: Any = None
-        for monomial, coefficient in dim.terms:
-            product = None if coefficient == 1 and monomial.factors else ctx.constant(coefficient, SCALAR)
-            for factor, power in monomial.factors:
-                for _ in range(power):
-                    value = _factor(ctx, factor)
-                    product = value if product is None else _apply(ctx, hlo.MulOp, product, value)
-            total = product if total is None else _apply(ctx, hlo.AddOp, total, product)
-        found = ctx.constants[key] = total
+        found = ctx.constants[key] = _fold(ctx, hlo.AddOp, [_term(ctx, *term) for term in dim.terms])
     return found
 
 
-def _apply(ctx: Any, operation: Any, *operands: Any) -> Any:
-    return ctx.op(operation, *operands, aval=SCALAR)
+def _term(ctx: Any, monomial: Any, coefficient: int) -> Any:
+    values = [_factor(ctx, factor) for factor, power in monomial.factors for _ in range(power)]
+    scale = [] if coefficient == 1 and values else [ctx.constant(coefficient, SCALAR)]
+    return _fold(ctx, hlo.MulOp, [*scale, *values])
+
+
+def _fold(ctx: Any, operation: Any, operands: Sequence[Any]) -> Any:
+    """Combine i64 scalars by a binary operation, from the left."""
+    return functools.reduce(lambda x, y: ctx.op(operation, x, y, aval=SCALAR), operands)
 
 
 def _factor(ctx: Any, factor: Factor) -> Any:
@@ -57,24 +57,14 @@ def _factor(ctx: Any, factor: Factor) -> Any:
         return found
     operands = [size(ctx, x) for x in factor.operands]
     if factor.name != "floordiv":
-        operation = hlo.MaxOp if factor.name == "max" else hlo.MinOp
-        found = operands[0]
-        for operand in operands[1:]:
-            found = _apply(ctx, operation, found, operand)
-        return found
-    (x, y), (low, _) = operands, bounds(factor.operands[0])
-    # StableHLO's division truncates; for a negative x the floor is one less wherever there is a remainder.
-    if low < 0:
-        return _floor_of_negative(ctx, x, y)
-    return _apply(ctx, hlo.DivOp, x, y)
-
-
-def _floor_of_negative(ctx: Any, x: Any, y: Any) -> Any:
-    rest = _apply(ctx, hlo.RemOp, x, y)
-    zero = ctx.constant(0, SCALAR)
-    # The remainder has the sign of x: where it is negative, truncation rounded the quotient up.
-    below = _apply(ctx, hlo.MaxOp, _apply(ctx, hlo.MinOp, rest, zero), ctx.constant(-1, SCALAR))
-    return _apply(ctx, hlo.AddOp, _apply(ctx, hlo.DivOp, x, y), below)
+        return _fold(ctx, hlo.MaxOp if factor.name == "max" else hlo.MinOp, operands)
+    quotient = _fold(ctx, hlo.DivOp, operands)
+    if bounds(factor.operands[0])[0] >= 0:
+        return quotient
+    # StableHLO's division truncates; for a negative x the floor is one less wherever there is a remainder. It has the
+    # sign of x: where it is negative, truncation rounded the quotient up.
+    negative_rest = _fold(ctx, hlo.MinOp, [_fold(ctx, hlo.RemOp, operands), ctx.constant(0, SCALAR)])
+    return _fold(ctx, hlo.AddOp, [quotient, _fold(ctx, hlo.MaxOp, [negative_rest, ctx.constant(-1, SCALAR)])])
 
 
 def sizes(ctx: Any, dims: Sequence[Any]) -> Any:
@@ -104,40 +94,22 @@ FORMS: Final[dict[str, str]] = {
 """The operations that have another form under symbolic shapes, which takes the shape of the result last."""
 
 
-def emit_dynamic_form(ctx: Any, form: str, operands: Sequence[Any], aval: ShapedArray, attributes: dict) -> Any:
-    """Emit an operation in its dynamic form, for a result whose shape is symbolic."""
-    return _create(ctx, form, [*operands, sizes(ctx, aval.shape)], aval, attributes)
-
-
-def _create(ctx: Any, name: str, operands: Sequence[Any], aval: ShapedArray, attributes: dict | None = None) -> Any:
+def create(ctx: Any, name: str, operands: Sequence[Any], aval: ShapedArray, attributes: dict | None = None) -> Any:
+    """Emit an operation of StableHLO whose operands are sizes too."""
     return ir.Operation.create(
         f"stablehlo.{name}", results=[ctx.type(aval)], operands=list(operands), attributes=attributes or {}
     ).results[0]
 
 
-def emit_slice(
-    ctx: Any, x: Any, starts: Sequence[Any], limits: Sequence[Any], strides: Sequence[Any], aval: ShapedArray
-) -> Any:
-    """The slice of `x` between bounds that depend on dimension variables."""
-    return _create(ctx, "real_dynamic_slice", [x, *(sizes(ctx, dims) for dims in (starts, limits, strides))], aval)
-
-
-def emit_pad(ctx: Any, x: Any, value: Any, config: Sequence[Sequence[Any]], aval: ShapedArray) -> Any:
-    """Pad `x` by widths (low, high, interior of all dimensions) that depend on dimension variables."""
-    return _create(ctx, "dynamic_pad", [x, value, *(sizes(ctx, dims) for dims in config)], aval)
-
-
 def emit_dynamic_slice(ctx: Any, x: Any, shape: Sequence[Any], starts: Sequence[Any], aval: ShapedArray) -> Any:
     """The slice of `x`, of the given shape, that starts at scalars of the program, clamped to the bounds of `x`."""
-    wide = [hlo.convert(ctx.type(SCALAR), v) if v.type != ctx.type(SCALAR) else v for v in starts]
     index = ShapedArray((len(shape),), SCALAR.dtype)
+    wide = vector(ctx, [hlo.convert(ctx.type(SCALAR), v) if v.type != ctx.type(SCALAR) else v for v in starts])
     room = sizes(ctx, [n - m for n, m in zip(shape, aval.shape, strict=True)])
-    begin = ctx.op(
-        hlo.MinOp, ctx.op(hlo.MaxOp, vector(ctx, wide), ctx.constant(0, index), aval=index), room, aval=index
-    )
+    begin = ctx.op(hlo.MinOp, ctx.op(hlo.MaxOp, wide, ctx.constant(0, index), aval=index), room, aval=index)
     # The limit must be start + size: the refinement of shapes recognizes a dynamic slice by this form.
     end = ctx.op(hlo.AddOp, begin, sizes(ctx, aval.shape), aval=index)
-    return _create(ctx, "real_dynamic_slice", [x, begin, end, ctx.constant(1, index)], aval)
+    return create(ctx, "real_dynamic_slice", [x, begin, end, ctx.constant(1, index)], aval)
 
 
 def custom_call(
@@ -145,6 +117,5 @@ def custom_call(
 ) -> list:
     """Emit a call of one of StableHLO's own targets, which the refinement of shapes replaces."""
     attributes = {"call_target_name": ir.StringAttr.get(target), **attributes}
-    results = [ctx.type(a) for a in avals]
-    operation = ir.Operation.create("stablehlo.custom_call", results, list(operands), attributes)
-    return list(operation.results)
+    types = [ctx.type(a) for a in avals]
+    return list(ir.Operation.create("stablehlo.custom_call", types, list(operands), attributes).results)

@@ -82,8 +82,7 @@ def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
 def compile_operation(primitive: Primitive, types: Sequence[ArrayType], params: dict) -> CompiledCall:
     """Compile one operation for arguments of these types."""
     apply = functools.partial(primitive.bind_as_list, **params)
-    program = trace_to_jaxpr(apply, [t.aval for t in types], primitive.name)
-    return compile_call(program, types, primitive.name)
+    return compile_call(trace_to_jaxpr(apply, [t.aval for t in types], primitive.name), types, primitive.name)
 
 
 def _unhashable_parameter(primitive: Primitive, params: dict) -> ArgumentTypeError:
@@ -113,10 +112,12 @@ def check_values(name: str, out: Sequence[Array]) -> None:
         if kind not in "fcV" or not np.issubdtype(np.asarray(x).astype(np.complex128).dtype, np.inexact):
             continue
         value = np.asarray(x).astype(np.complex64 if kind != "c" else x.dtype)
-        if state.context.debug_nans and np.isnan(value).any():
-            raise FloatingPointError(f"invalid value (nan) encountered in {name}")
-        if state.context.debug_infs and np.isinf(value).any():
-            raise FloatingPointError(f"invalid value (inf) encountered in {name}")
+        for is_checked, found, text in (
+            (state.context.debug_nans, np.isnan, "nan"),
+            (state.context.debug_infs, np.isinf, "inf"),
+        ):
+            if is_checked and found(value).any():
+                raise FloatingPointError(f"invalid value ({text}) encountered in {name}")
 
 
 eager.provide(run=run)

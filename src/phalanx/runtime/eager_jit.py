@@ -116,6 +116,7 @@ class _EagerFunction:
             if len(array_positions) == len(call.compiled.lowered.in_shardings):
                 self.shortcuts[shortcut] = call, array_positions
         arrays = leaves if positions is None else [leaves[i] for i in positions]
+        # Lists of arrays, as `concatenate` takes them, always come here: they deserve the direct call, too.
         if call.is_direct and out_tree is None:
             try:
                 out = call.run([x._buffer for x in arrays]).consume_with_handlers(call.handlers)
@@ -149,14 +150,12 @@ class _EagerFunction:
             call_args = [x if i in self.static_positions else next(dynamic) for i, x in enumerate(args)]
             call_kwargs = {name: x if name in self.static_names else next(dynamic) for name, x in kwargs.items()}
             out, out_tree = tree_flatten(self.fun(*call_args, **call_kwargs))
-            out_trees.append(out_tree)
+            out_trees.append(None if out_tree == _leaf_tree else out_tree)
             return out
 
         array_types, name = [types[i] for i in positions], self.fun.__name__
-        program = trace_to_jaxpr(flat, [t.aval for t in array_types], name)
-        call = compile_call(program, array_types, name)
-        out_tree = None if out_trees[0] == _leaf_tree else out_trees[0]
-        return call, out_tree, None if len(positions) == len(leaves) else positions
+        call = compile_call(trace_to_jaxpr(flat, [t.aval for t in array_types], name), array_types, name)
+        return call, out_trees[0], None if len(positions) == len(leaves) else positions
 
 
 class Static:

@@ -48,9 +48,8 @@ def opener(
     """
     writer = _Writer(types, moves)
     writer.write(args, kwargs, dict(statics))
-    scope: dict[str, Any] = dict(writer.constants)
-    exec(_compile("\n".join(writer.lines)), scope)
-    written: ArgumentReader = scope["opened"]
+    exec(_compile("\n".join(writer.lines)), writer.constants)
+    written: ArgumentReader = writer.constants["opened"]
     return written
 
 
@@ -94,8 +93,7 @@ class _Writer:
             count += 1
             node, children = f"n{count}", [*opened[0]]
             self.lines.append(f" {node} = {place}")
-            places = self.node(node, type(value), opened[1], len(children))
-            waiting += [*zip(children, places, strict=True)][::-1]
+            waiting += [*zip(children, self.node(node, type(value), opened[1], len(children)), strict=True)][::-1]
         # One comparison of two lists takes half as long to compile as a comparison of each type.
         found = ", ".join(f"x{i}._type" for i in range(len(self.types)))
         self.unless(f"[{found}] == {self.constant(self.types)}")

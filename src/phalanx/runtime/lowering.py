@@ -10,6 +10,7 @@ of memory; `compiled_program` compiles such modules, and custom partitioning mak
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -92,10 +93,7 @@ class LoweringContext(OperationBuilder):
     def emit(self, program: Jaxpr, operands: Sequence[Any]) -> list:
         """Emit the equations of a jaxpr here, with IR values as its inputs."""
         outer = self.eqn
-        env = dict(zip(program.invars, operands, strict=True))
-        for v, c in zip(program.constvars, program.consts, strict=True):
-            env[v] = self.constant(np.asarray(c), v.aval)
-        out = lower_equations(self, program, env)
+        out = lower_equations(self, program, dict(zip(program.invars, operands, strict=True)))
         self.eqn = outer
         return out
 
@@ -117,22 +115,18 @@ class LoweringContext(OperationBuilder):
         # Inside a `shard_map` over some of the axes, XLA cannot compute a device's position in a called function.
         if module.manual is not None and not module.manual.is_whole:
             return self.emit(program, operands)
-        held: tuple = ()
-        stays_in_memory: tuple = ()
         # The shardings of the operands matter only to jaxprs with constraints inside; all others share one function.
-        if module.known_shardings and _names_shardings(program):
-            held = tuple([module.known_shardings.get(x) for x in operands])
-            stays_in_memory = tuple([x in module.arguments for x in operands])
+        read = operands if module.known_shardings and _names_shardings(program) else ()
+        held = tuple([module.known_shardings.get(x) for x in read])
+        stays_in_memory = tuple([x in module.arguments for x in read])
         function = module.add_function(
             ("call", program, module.manual, held, stays_in_memory),
             name or program.debug_name,
             lambda n: emit_function(module, program, n, in_shardings=held, stays_in_memory=stays_in_memory),
         )
-        tokens = [self.token(e) for e in ordered]
         types = [self.type(ORDER_TOKEN)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
-        inputs = [*self.leading.values(), *tokens, *operands]
-        call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs)
-        results = list(call.results)
+        inputs = [*self.leading.values(), *map(self.token, ordered), *operands]
+        results = list(func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs).results)
         self.tokens.update(zip(ordered, results, strict=False))
         given = dict(zip(program.invars, operands, strict=True))  # an output that is an input needs no result
         return [given.get(v, x) for v, x in zip(program.outvars, results[len(ordered) :], strict=True)]
@@ -149,9 +143,10 @@ def _as_list(out: Any) -> list:
 
 
 def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -> list:
-    """Emit the equations of a jaxpr in order and return its outputs as IR values."""
+    """Emit the constants and equations of a jaxpr in order and return its outputs as IR values."""
+    for v, c in zip(program.constvars, program.consts, strict=True):
+        env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
     entered = None
-    location = ctx.module.location
     program = remove_dead_code(program)
     try:
         for eqn in program.eqns:
@@ -159,13 +154,12 @@ def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -
             if type(where) is ScopedTraceback:
                 where, name = where.traceback, "/".join((*where.scope, name))
             # A location is entered only when it changes: most consecutive operations of a rule share one.
-            loc = location(where, name)
+            loc = ctx.module.location(where, name)
             if loc is not entered:
                 if entered is not None:
                     entered.__exit__(None, None, None)
-                    entered = None
-                loc.__enter__()
                 entered = loc
+                loc.__enter__()
             ctx.eqn = eqn
             lower_equation(ctx, eqn, env)
     finally:
@@ -218,8 +212,7 @@ def _infer_sharding(ctx: LoweringContext, eqn: Eqn, operands: list, splat: Shape
         return operands, infer_result_sharding(held, equation_sharding_rule(eqn))
     if all(s is first or s is None for s in held):
         return operands, first
-    aval_of = lambda i: physical_aval(splat.with_dtype(eqn.invars[i].aval.dtype))
-    return align_operands(ctx, operands, aval_of)
+    return align_operands(ctx, operands, lambda i: physical_aval(splat.with_dtype(eqn.invars[i].aval.dtype)))
 
 
 def _apply_rule(ctx: LoweringContext, eqn: Eqn, operands: list) -> Any:
@@ -247,13 +240,11 @@ def _choose_platform(ctx: LoweringContext, eqn: Eqn, operands: list) -> Any:
     )
     for i, platform in enumerate(platforms):
         module.platforms, module.platform = (platform,), platform
-        inner = case.regions[i].blocks.append()
         ctx.constants = {}
         try:
-            with ir.InsertionPoint(inner):
+            with ir.InsertionPoint(case.regions[i].blocks.append()):
                 out = _apply_rule(ctx, eqn, operands)
-                out = list(out) if eqn.primitive.multiple else [out if isinstance(out, ir.Value) else _only(out, eqn)]
-                hlo.return_(out)
+                hlo.return_(list(out) if eqn.primitive.multiple else [_only(out, eqn.primitive)])
         finally:
             module.platforms, module.platform = platforms, platforms[0]
     ctx.constants, ctx.tokens = constants, tokens
@@ -261,6 +252,8 @@ def _choose_platform(ctx: LoweringContext, eqn: Eqn, operands: list) -> Any:
 
 
 def _only(out: Any, primitive: Any) -> Any:
+    if isinstance(out, ir.Value):
+        return out
     if isinstance(out, list | tuple):
         (out,) = out
         return out
@@ -275,10 +268,8 @@ def _only(out: Any, primitive: Any) -> Any:
 
 
 def _has_keys(eqn: Eqn) -> bool:
-    for a in (
-        *eqn.outvars,
-        *eqn.invars,
-    ):  # A generator expression takes twice as long, and this runs for every equation.
+    # A generator expression takes twice as long, and this runs for every equation.
+    for a in (*eqn.outvars, *eqn.invars):
         if type(a.aval.dtype) is dtypes.KeyDtype:
             return True
     return False
@@ -321,14 +312,11 @@ def emit_function(
     module.symbols.insert(function)
     block = function.add_entry_block()
     ctx = LoweringContext(module)
-    arguments = list(block.arguments)
-    ctx.leading = {n: v for (n, _), v in zip(leading, arguments, strict=False)}
-    arguments = arguments[len(leading) :]
-    ctx.tokens.update(zip(ordered, arguments, strict=False))
-    env = dict(zip(program.invars, arguments[len(ordered) :], strict=True))
+    arguments = iter(block.arguments)
+    ctx.leading = {name: next(arguments) for name, _ in leading}
+    ctx.tokens = {effect: next(arguments) for effect in ordered}
+    env = dict(zip(program.invars, arguments, strict=True))
     with ir.InsertionPoint(block), ir.Location.unknown():
-        for v, c in zip(program.constvars, program.consts, strict=True):
-            env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
         known = {env[v]: s for v, s in zip(program.invars, in_shardings) if s is not None}
         module.known_shardings.update(known)
         module.inferred_shardings.update(known)
@@ -354,8 +342,7 @@ def _names_shardings(program: Jaxpr) -> bool:
 
 def to_symbol(name: str) -> str:
     """A name with the characters that MLIR allows in symbols."""
-    kept = "".join(c if c.isalnum() or c in "_.$" else "_" for c in name)
-    return kept or "fn"
+    return "".join(c if c.isalnum() or c in "_.$" else "_" for c in name) or "fn"
 
 
 def lower_jaxpr_to_module(
@@ -389,11 +376,15 @@ def lower_jaxpr_to_module(
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
     """
     with pause_collector(), mlir.make_context(), ir.Location.unknown():
-        module = ModuleContext((platform,), num_partitions, is_attached=is_attached, slice_threshold=slice_threshold)
-        module.device_assignment, module.manual = devices, manual
-        module.module.operation.attributes["sym_name"] = ir.StringAttr.get(to_symbol(f"jit_{name}"))
-        module.module.operation.attributes["mhlo.num_partitions"] = i32(num_partitions)
-        module.module.operation.attributes["mhlo.num_replicas"] = i32(1)
+        module = ModuleContext(
+            to_symbol(f"jit_{name}"),
+            (platform,),
+            num_partitions,
+            is_attached=is_attached,
+            slice_threshold=slice_threshold,
+            devices=devices,
+            manual=manual,
+        )
         module.memories = memories[1]
         parameters = sharding_attributes(module, program.invars, in_shardings)
         function = emit_function(
@@ -406,8 +397,11 @@ def lower_jaxpr_to_module(
             stays_in_memory=[True] * len(program.invars),
         )
         if donated or in_shardings is not None or any(memories[0]):
-            shared = _match_donations(program, donated, in_shardings is not None)
-            _annotate_parameters(function, annotate_memories(parameters, memories[0]), shared)
+            annotate_memories(parameters, memories[0])
+            for i, result in _match_donations(program, donated, in_shardings is not None).items():
+                name = "jax.buffer_donor" if result is None else "tf.aliasing_output"
+                parameters[i][name] = ir.BoolAttr.get(True) if result is None else i32(result)
+            function.attributes["arg_attrs"] = make_dict_array(parameters)
         if out_shardings is not None or any(memories[1]):
             results = sharding_attributes(module, program.outvars, out_shardings)
             function.attributes["res_attrs"] = make_dict_array(annotate_memories(results, memories[1]))
@@ -416,10 +410,9 @@ def lower_jaxpr_to_module(
 
 def sharding_attributes(module: ModuleContext, variables: Sequence[Any], shardings: Any) -> list[dict]:
     """The attributes by which parameters or results say their shardings, as far as they have any."""
-    shardings = shardings if shardings is not None else [None] * len(variables)
     return [
         {} if s is None else {"sdy.sharding": sdy_sharding(module, s, physical_aval(v.aval).ndim)}
-        for v, s in zip(variables, shardings, strict=True)
+        for v, s in zip(variables, shardings or [None] * len(variables), strict=True)
     ]
 
 
@@ -428,28 +421,14 @@ def make_dict_array(attributes: Sequence[dict]) -> Any:
     return ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
 
 
-def _annotate_parameters(function: Any, attributes: Sequence[dict], shared: dict[int, int | None]) -> None:
-    for i, result in shared.items():
-        if result is None:
-            attributes[i]["jax.buffer_donor"] = ir.BoolAttr.get(True)
-        else:
-            attributes[i]["tf.aliasing_output"] = i32(result)
-    function.attributes["arg_attrs"] = make_dict_array(attributes)
-
-
 def _match_donations(program: Jaxpr, donated: Sequence[int], partitioned: bool) -> dict[int, int | None]:
     """Pair donated parameters with results of the same type; None leaves the choice to the compiler."""
     # With several partitions a parameter and a result of one type may have different shardings, so only XLA can pair
     # them.
     if partitioned:
         return dict.fromkeys(donated)
-    free: dict[Any, list[int]] = {}
+    free: dict[Any, list[int]] = collections.defaultdict(list)
     for i, v in enumerate(program.outvars):
-        free.setdefault((v.aval.shape, v.aval.dtype), []).append(i)
-    pairs: dict[int, int | None] = {}
-    for i in donated:
-        aval = program.invars[i].aval
-        candidates = free.get((aval.shape, aval.dtype))
-        if candidates:
-            pairs[i] = candidates.pop(0)
-    return pairs
+        free[v.aval.shape, v.aval.dtype].append(i)
+    candidates = {i: free[program.invars[i].aval.shape, program.invars[i].aval.dtype] for i in donated}
+    return {i: results.pop(0) for i, results in candidates.items() if results}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx.core import Jaxpr, Literal, Var
-from phalanx.engine.mlir import hlo, i32, ir
+from phalanx.engine.mlir import i32, ir
 from phalanx.sharding import Sharding
 
 
@@ -46,12 +46,14 @@ def result_memories(program: Jaxpr, held: Sequence[str | None]) -> list[str | No
 
 def place_in_memory(x: Any, kind: str) -> Any:
     """Emit the annotation that moves a value to a memory."""
-    placed = hlo.CustomCallOp([x.type], [x], call_target_name="annotate_device_placement", has_side_effect=True)
-    attributes = {"_xla_buffer_placement": ir.StringAttr.get(kind)}
-    placed.operation.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(attributes)
-    placed.operation.attributes["backend_config"] = ir.StringAttr.get("")
-    placed.operation.attributes["api_version"] = i32(1)
-    return placed.operation.result
+    attributes = {
+        "call_target_name": ir.StringAttr.get("annotate_device_placement"),
+        "has_side_effect": ir.BoolAttr.get(True),
+        "mhlo.frontend_attributes": ir.DictAttr.get({"_xla_buffer_placement": ir.StringAttr.get(kind)}),
+        "backend_config": ir.StringAttr.get(""),
+        "api_version": i32(1),
+    }
+    return ir.Operation.create("stablehlo.custom_call", [x.type], [x], attributes).results[0]
 
 
 def annotate_memories(attributes: Sequence[dict], kinds: Sequence[str | None]) -> Sequence[dict]:

@@ -48,22 +48,28 @@ class ModuleContext:
     """The state that the functions of one MLIR module share while they are emitted.
 
     Args:
+      name: the symbol of the module, which profilers show.
       platforms: the platforms of the program, of "cpu" and "cuda"; a portable program may have several.
       num_partitions: the number of devices that share the program.
       variables: names of the dimension variables, in the order in which functions take them.
       is_portable: whether other processes run the program, so that its kernels need not be installed.
       is_attached: whether this process can run the program, so that its kernels must be installed.
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
+      devices: in partition order; None if the program names no mesh in another order.
+      manual: for a program that each device of a mesh runs, the mesh and its manual axes, which collectives read.
     """
 
     def __init__(
         self,
+        name: str,
         platforms: Sequence[str],
         num_partitions: int = 1,
         variables: Sequence[str] = (),
         is_portable: bool = False,
         is_attached: bool = True,
         slice_threshold: int = SLICED_FROM,
+        devices: Sequence[Any] | None = None,
+        manual: Any = None,
     ):
         self.platforms = tuple(platforms)
         self.platform = self.platforms[0]  # the one that is being emitted for
@@ -74,6 +80,9 @@ class ModuleContext:
         self.types: dict[ShapedArray, Any] = {}
         self.location = mlir.Locations(self.context)
         self.module = ir.Module.create()
+        self.module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+        self.module.operation.attributes["mhlo.num_partitions"] = mlir.i32(num_partitions)
+        self.module.operation.attributes["mhlo.num_replicas"] = mlir.i32(1)
         self.symbols = ir.SymbolTable(self.module.operation)
         self.functions: dict[Any, Any] = {}  # of inner jaxprs that are already emitted
         self.meshes: dict[Any, str] = {}
@@ -88,9 +97,9 @@ class ModuleContext:
         self.inspections: list[Inspection] = []
         self.is_self_contained = True  # whether the module's text is all that another process needs to run it
         self.keep_alive: list[Any] = []
-        self.device_assignment: Any = None
+        self.device_assignment = devices
         self.memories: Sequence[str | None] = ()  # of the results of `main`; None for the default memory
-        self.manual: Any = None  # inside a `shard_map`, its mesh and manual axes
+        self.manual = manual  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # of collectives
 
     @property
@@ -107,16 +116,14 @@ class ModuleContext:
             shape: Sequence[int] = physical.shape
             if physical.is_symbolic:
                 shape = [d if type(d) is int else ir.ShapedType.get_dynamic_size() for d in physical.shape]
-            found = ir.RankedTensorType.get(shape, mlir.dtype_to_ir(physical.dtype))
-            self.types[aval] = found
+            found = self.types[aval] = ir.RankedTensorType.get(shape, mlir.dtype_to_ir(physical.dtype))
             return found
 
     @property
     def leading(self) -> list[tuple[str, Any]]:
         """The scalars that every function except `main` takes first, by name, with their types."""
-        platform = [(PLATFORM, ir.IntegerType.get_signless(32))] if len(self.platforms) > 1 else []
-        sizes = [(name, ir.IntegerType.get_signless(64)) for name in self.variables]
-        return [(name, ir.RankedTensorType.get((), kind)) for name, kind in (*platform, *sizes)]
+        widths = ({PLATFORM: 32} if len(self.platforms) > 1 else {}) | dict.fromkeys(self.variables, 64)
+        return [(name, ir.RankedTensorType.get((), ir.IntegerType.get_signless(n))) for name, n in widths.items()]
 
     def apply_sharding(self, x: Any, aval: Any) -> Any:
         """Constrain a value to the sharding in its type; the partitioner may use the axes that are not Explicit."""
@@ -131,9 +138,8 @@ class ModuleContext:
             return x
         if (attribute := self.constraints.get(aval)) is None:
             attribute = self.constraints[aval] = sdy_type(self, aval.sharding, physical_aval(aval).ndim)
-        operation = sdy.ShardingConstraintOp.OPERATION_NAME
         return ir.Operation.create(
-            operation, results=[self.type(aval)], operands=[x], attributes={"sharding": attribute}
+            sdy.ShardingConstraintOp.OPERATION_NAME, [self.type(aval)], [x], {"sharding": attribute}
         ).results[0]
 
     def add_function(self, key: Any, name: str, emit: Callable[[str], Any]) -> Any:

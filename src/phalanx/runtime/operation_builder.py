@@ -63,11 +63,9 @@ class OperationBuilder:
             array = np.asarray(value)
             aval = ShapedArray(array.shape, dtypes.canonicalize_dtype(array.dtype))
         key = (aval, _constant_key(value))
-        found = self.constants.get(key) if key[1] is not None else None
+        found = self.constants.get(key)
         if found is None:
-            found = self._emit_constant(value, aval)
-            if key[1] is not None:
-                self.constants[key] = found
+            found = self.constants[key] = self._emit_constant(value, aval)
         return found
 
     def _emit_constant(self, value: Any, aval: ShapedArray) -> Any:
@@ -104,10 +102,10 @@ class OperationBuilder:
         # The jaxpr has the result type, which saves MLIR's inference of it.
         aval = self.aval_out if aval is None else aval
         if aval.is_symbolic and (form := dynamic_shapes.FORMS.get(operation.OPERATION_NAME)) is not None:
-            return dynamic_shapes.emit_dynamic_form(self, form, operands, aval, attributes)
-        result = self.type(aval)
+            shape = dynamic_shapes.sizes(self, aval.shape)
+            return dynamic_shapes.create(self, form, [*operands, shape], aval, attributes)
         return ir.Operation.create(
-            operation.OPERATION_NAME, results=[result], operands=operands, attributes=attributes
+            operation.OPERATION_NAME, results=[self.type(aval)], operands=operands, attributes=attributes
         ).results[0]
 
     def broadcast(self, x: Any, aval_out: ShapedArray, dims: Sequence[int] = ()) -> Any:
@@ -138,14 +136,16 @@ class OperationBuilder:
         if is_constant_shape((*starts, *limits, *strides)):
             numbers = {"start_indices": list(starts), "limit_indices": list(limits), "strides": list(strides)}
             return self.op(hlo.SliceOp, x, aval=aval, **numbers)
-        return dynamic_shapes.emit_slice(self, x, starts, limits, strides, aval)
+        bounds = [dynamic_shapes.sizes(self, dims) for dims in (starts, limits, strides)]
+        return dynamic_shapes.create(self, "real_dynamic_slice", [x, *bounds], aval)
 
     def pad(self, x: Any, value: Any, low: Sequence, high: Sequence, interior: Sequence, aval: ShapedArray) -> Any:
         """Pad `x` with a scalar, by widths that are ints or depend on dimension variables."""
         if is_constant_shape((*low, *high, *interior)):
             edges = {"edge_padding_low": list(low), "edge_padding_high": list(high)}
             return self.op(hlo.PadOp, x, value, aval=aval, **edges, interior_padding=list(interior))
-        return dynamic_shapes.emit_pad(self, x, value, (low, high, interior), aval)
+        widths = [dynamic_shapes.sizes(self, dims) for dims in (low, high, interior)]
+        return dynamic_shapes.create(self, "dynamic_pad", [x, value, *widths], aval)
 
     def dynamic_slice(self, x: Any, shape: Sequence[Any], starts: Sequence[Any], aval: ShapedArray) -> Any:
         """The slice of `x` (of the given shape) that starts at scalars of the program, clamped to the bounds of `x`."""
@@ -167,19 +167,14 @@ class OperationBuilder:
         """Reduce `x` over `dims` by a binary operation such as `hlo.AddOp`, from the scalar `init`."""
         aval = aval if aval is not None else self.aval_out
         scalar = ShapedArray((), aval.dtype)
-        initial = self.constant(np.asarray(init).astype(aval.dtype), scalar)
         reduced = ir.Operation.create(
             "stablehlo.reduce",
             results=[self.type(aval)],
-            operands=[x, initial],
+            operands=[x, self.constant(np.asarray(init).astype(aval.dtype), scalar)],
             attributes={"dimensions": ir.DenseI64ArrayAttr.get(list(dims))},
             regions=1,
         )
-        element = self.type(scalar)
-        block = reduced.regions[0].blocks.append(element, element)
-        with ir.InsertionPoint(block):
-            both = ir.Operation.create(operation.OPERATION_NAME, results=[element], operands=list(block.arguments))
-            ir.Operation.create("stablehlo.return", operands=[both.results[0]])
+        self.region([scalar, scalar], reduced, lambda x, y: self.op(operation, x, y, aval=scalar))
         return reduced.results[0]
 
     def custom_call(
@@ -221,12 +216,11 @@ class OperationBuilder:
             "call_target_name": ir.StringAttr.get(target),
             "has_side_effect": ir.BoolAttr.get(has_side_effect),
             "api_version": i32(api_version),
+            # Typed FFI calls, from version 4 on, take a dictionary; older ones take bytes.
+            "backend_config": ir.DictAttr.get({k: to_mlir_attribute(v) for k, v in (attributes or {}).items()})
+            if api_version >= 4
+            else ir.StringAttr.get(backend_config or ""),
         }
-        if api_version >= 4:
-            config = {k: to_mlir_attribute(v) for k, v in (attributes or {}).items()}
-            attrs["backend_config"] = ir.DictAttr.get(config)
-        else:
-            attrs["backend_config"] = ir.StringAttr.get(backend_config or "")
         if operand_layouts is not None or result_layouts is not None:
             attrs["operand_layouts"] = _layouts(
                 operand_layouts and [*operand_layouts, *[[0]] * len(shapes)], [v.type for v in (*operands, *shapes)]
@@ -237,48 +231,47 @@ class OperationBuilder:
                 [hlo.OutputOperandAlias.get([] if len(types) == 1 else [out], arg, []) for out, arg in aliases.items()]
             )
         if shapes:  # the refinement of shapes removes these operands again
-            positions = np.arange(len(operands), len(operands) + len(shapes))
-            attrs["indices_of_shape_operands"] = mlir.dense_constant(positions.astype(np.int64))
-            operands = [*operands, *shapes]
-        op = ir.Operation.create("stablehlo.custom_call", results=types, operands=list(operands), attributes=attrs)
-        return list(op.results)
+            positions = np.arange(len(operands), len(operands) + len(shapes), dtype=np.int64)
+            attrs["indices_of_shape_operands"] = mlir.dense_constant(positions)
+        return list(ir.Operation.create("stablehlo.custom_call", types, [*operands, *shapes], attrs).results)
 
 
 def to_mlir_attribute(value: Any) -> Any:
     """Convert an attribute of a custom call to MLIR: a Python or NumPy value by its type, MLIR attributes unchanged."""
-    if isinstance(value, ir.Attribute):
-        return value
-    if isinstance(value, bool | np.bool_):
-        return ir.BoolAttr.get(bool(value))
-    if isinstance(value, str):
-        return ir.StringAttr.get(value)
-    if isinstance(value, np.integer | np.floating):
-        kind = mlir.dtype_to_ir(value.dtype)
-        return (
-            ir.IntegerAttr.get(kind, int(value)) if value.dtype.kind in "iu" else ir.FloatAttr.get(kind, float(value))
-        )
-    if isinstance(value, int):
-        return i64(value)
-    if isinstance(value, float):
-        return ir.FloatAttr.get(ir.F64Type.get(), value)
-    if isinstance(value, np.ndarray):
-        return mlir.dense_constant(value)
+    match value:
+        case ir.Attribute():
+            return value
+        case bool() | np.bool_():
+            return ir.BoolAttr.get(bool(value))
+        case str():
+            return ir.StringAttr.get(value)
+        # Before the Python types, since a np.float64 is a float.
+        case np.integer():
+            return ir.IntegerAttr.get(mlir.dtype_to_ir(value.dtype), int(value))
+        case np.floating():
+            return ir.FloatAttr.get(mlir.dtype_to_ir(value.dtype), float(value))
+        case int():
+            return i64(value)
+        case float():
+            return ir.FloatAttr.get(ir.F64Type.get(), value)
+        case np.ndarray():
+            return mlir.dense_constant(value)
     return ir.ArrayAttr.get([to_mlir_attribute(v) for v in value])
 
 
 def _layouts(layouts: Sequence[Sequence[int]] | None, types: Sequence[Any]) -> Any:
     if layouts is None:
         layouts = [range(ir.RankedTensorType(t).rank - 1, -1, -1) for t in types]
-    index = ir.IndexType.get()
+    orders = [np.array(layout, np.int64) for layout in layouts]
     return ir.ArrayAttr.get(
-        [ir.DenseIntElementsAttr.get(np.asarray(list(lay), np.int64), type=index, shape=(len(lay),)) for lay in layouts]
+        [ir.DenseIntElementsAttr.get(order, type=ir.IndexType.get(), shape=order.shape) for order in orders]
     )
 
 
 def _constant_key(value: Any) -> Any:
-    """A key under which equal constants are emitted once; None for large arrays, which are not compared."""
+    """A key under which equal constants are emitted once; large arrays are not compared, each has a key of its own."""
     if isinstance(value, bool | int | complex | float | np.generic):
         return (type(value), np.asarray(value).tobytes())  # bytes: 0.0 is not -0.0, and NaN is itself
     if isinstance(value, np.ndarray) and value.size <= 16:
         return (value.dtype, value.shape, value.tobytes())
-    return None
+    return object()

@@ -94,15 +94,11 @@ def annotate_function(func: Callable | None = None, name: str | None = None, **k
 class _Recorder:
     """State of the trace being recorded and of the profiler server; a process has at most one of each."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.session: Any = None
-        self.directory = Path()
-        self.has_perfetto = False
-        self.server: Any = None
-
-
-_recorder = _Recorder()
+    lock = threading.Lock()
+    session: Any = None
+    directory = Path()
+    has_perfetto = False
+    server: Any = None
 
 
 def start_trace(
@@ -137,16 +133,16 @@ def start_trace(
             got="True",
             fix="pass create_perfetto_trace=True and open the file at ui.perfetto.dev",
         )
-    with _recorder.lock:
-        if _recorder.session is not None:
+    with _Recorder.lock:
+        if _Recorder.session is not None:
             raise ArgumentError(
                 "start_trace",
                 expected="no other trace being recorded, since a process can record one at a time",
-                got=f"a trace being recorded to {_recorder.directory}",
+                got=f"a trace being recorded to {_Recorder.directory}",
                 fix="call phalanx.profiler.stop_trace() first",
             )
-        _recorder.session = profiler_session.start(profiler_options)
-        _recorder.directory, _recorder.has_perfetto = Path(log_dir), create_perfetto_trace
+        _Recorder.session = profiler_session.start(profiler_options)
+        _Recorder.directory, _Recorder.has_perfetto = Path(log_dir), create_perfetto_trace
 
 
 def stop_trace() -> None:
@@ -161,16 +157,16 @@ def stop_trace() -> None:
       ...     start_trace(folder)
       ...     stop_trace()
     """
-    with _recorder.lock:
+    with _Recorder.lock:
         # Cleared before exporting, so that a failure to write files does not block the next trace.
-        session, _recorder.session = _recorder.session, None
+        session, _Recorder.session = _Recorder.session, None
         if session is None:
             raise ArgumentError(
                 "stop_trace", expected="a trace being recorded", got="none", fix="call start_trace(log_dir) first"
             )
-        session.stop_and_export(str(_recorder.directory))
-        if _recorder.has_perfetto:
-            made = _recorder.directory.glob("plugins/profile/*/*.trace.json.gz")
+        session.stop_and_export(str(_Recorder.directory))
+        if _Recorder.has_perfetto:
+            made = _Recorder.directory.glob("plugins/profile/*/*.trace.json.gz")
             # The profiler chooses the name of the subdirectory from the time, so the newest file is that of this trace.
             newest = max(made, key=lambda path: path.stat().st_mtime)
             shutil.copyfile(newest, newest.parent / "perfetto_trace.json.gz")
@@ -229,13 +225,13 @@ def start_server(port: int) -> Any:
       >>> server = start_server(port)
       >>> stop_server()
     """
-    with _recorder.lock:
-        if _recorder.server is not None:
+    with _Recorder.lock:
+        if _Recorder.server is not None:
             raise ArgumentError(
                 "start_server", expected="no running server", got="one", fix="call phalanx.profiler.stop_server() first"
             )
-        _recorder.server = profiler_session.start_server(port)
-        return _recorder.server
+        _Recorder.server = profiler_session.start_server(port)
+        return _Recorder.server
 
 
 def stop_server() -> None:
@@ -251,12 +247,12 @@ def stop_server() -> None:
       ...     print(error.fix)
       call start_server(port) first
     """
-    with _recorder.lock:
-        if _recorder.server is None:
+    with _Recorder.lock:
+        if _Recorder.server is None:
             raise ArgumentError(
                 "stop_server", expected="a running server", got="none", fix="call start_server(port) first"
             )
-        _recorder.server = None
+        _Recorder.server = None
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:

@@ -90,8 +90,11 @@ def align_operands(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArra
     kept = max(known, key=lambda it: it[:2])[2] if known else None
     if kept is None or module.is_portable or module.manual is not None:
         return operands, kept
-    incompatible = [_are_incompatible(s, kept) for s in held]
-    return [_emit_reshard(ctx, x, aval_of(i), kept) if incompatible[i] else x for i, x in enumerate(operands)], kept
+    resharded = [
+        _emit_reshard(ctx, x, aval_of(i), kept) if _are_incompatible(s, kept) else x
+        for i, (x, s) in enumerate(zip(operands, held, strict=True))
+    ]
+    return resharded, kept
 
 
 def _are_incompatible(a: Any, b: NamedSharding) -> bool:
@@ -101,8 +104,9 @@ def _are_incompatible(a: Any, b: NamedSharding) -> bool:
     ndim = max(len(a.spec), len(b.spec))
     pairs = list(zip(a.axes(ndim), b.axes(ndim), strict=True))
     where = [{axis: d for d, pair in enumerate(pairs) for axis in pair[i]} for i in (0, 1)]
-    moved = any(where[1].get(axis, d) != d for axis, d in where[0].items())
-    return moved or any(x[: len(y)] != y[: len(x)] for x, y in pairs)
+    return any(where[1].get(axis, d) != d for axis, d in where[0].items()) or any(
+        x[: len(y)] != y[: len(x)] for x, y in pairs
+    )
 
 
 def _needs_no_call(module: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> bool:
@@ -115,54 +119,43 @@ def _needs_no_call(module: Any, x: ir.Value, aval: ShapedArray, sharding: Shardi
         return True
     if not isinstance(sharding, NamedSharding):
         return False
-    if (
+    is_held = (
         isinstance(held, NamedSharding)
         and held.mesh is sharding.mesh
         and held.spec.canonical == sharding.spec.canonical
-    ):
-        return True
-    entries = sharding.spec.axes_per_dim(aval.ndim)
-    if any(e is not UNCONSTRAINED and n % sharding.mesh.num_parts(e) for n, e in zip(aval.shape, entries, strict=True)):
-        return True
+    )
+    parts = zip(aval.shape, sharding.spec.axes_per_dim(aval.ndim), strict=True)
+    is_uneven = any(e is not UNCONSTRAINED and n % sharding.mesh.num_parts(e) for n, e in parts)
     # An argument gets a call even on such a mesh, since XLA would not reshard it in slices.
     is_row = sum(size > 1 for size in sharding.mesh.axis_sizes) == 1 and len(module.meshes) == 1
-    return is_row and x not in module.arguments
+    return is_held or is_uneven or (is_row and x not in module.arguments)
 
 
 def _emit_reshard(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> Any:
-    sizes: tuple[int, ...] = ()
+    sizes = sharding.mesh.axis_sizes if isinstance(sharding, NamedSharding) else ()
     dims: list[list[Hashable]] = [[d] for d in range(aval.ndim)]
     operands, factors = [x], [dims]
-    if isinstance(sharding, NamedSharding):
-        sizes = sharding.mesh.axis_sizes
-        if sharding.spec.has_unconstrained:
-            # The constraint must propagate to the constrained dimensions only, and the operand's sharding to the open
-            # ones only. So the two have different factors. The constraint must still propagate to the producer of the
-            # operand, which is therefore passed a second time, behind a barrier against backward propagation.
-            entries = sharding.spec.axes_per_dim(aval.ndim)
-            factors.append([[d if e is UNCONSTRAINED else (d, "held")] for d, e in enumerate(entries)])
-            operands = [sdy.PropagationBarrierOp(x, sdy.PropagationDirection.BACKWARD).result, x]
+    if isinstance(sharding, NamedSharding) and sharding.spec.has_unconstrained:
+        # The constraint must propagate to the constrained dimensions only, and the operand's sharding to the open
+        # ones only. So the two have different factors. The constraint must still propagate to the producer of the
+        # operand, which is therefore passed a second time, behind a barrier against backward propagation.
+        entries = sharding.spec.axes_per_dim(aval.ndim)
+        factors.append([[d if e is UNCONSTRAINED else (d, "held")] for d, e in enumerate(entries)])
+        operands = [sdy.PropagationBarrierOp(x, sdy.PropagationDirection.BACKWARD).result, x]
     slice_threshold = ctx.module.slice_threshold if x in ctx.module.arguments else None
     factor_sizes = {key: n for d, n in enumerate(aval.shape) for key in (d, (d, "held"))}
     rule = make_sdy_sharding_rule([*factors, dims], len(operands), factor_sizes)
-    call = _Reshard(aval, sizes, slice_threshold)
-    return _calls.emit(ctx, f"{aval.str_short()} {sizes} {slice_threshold}", call, operands, [aval], rule)[0]
+    text = f"{aval.str_short()} {sizes} {slice_threshold}"
+    return _calls.emit(ctx, text, _Reshard(aval, sizes, slice_threshold), operands, [aval], rule)[0]
 
 
 def fill_unconstrained(sharding: Sharding, held: Sharding | None, ndim: int) -> Sharding:
     """Replace unconstrained dimensions by the value's present sharding, unless its axes are used otherwise."""
     if not isinstance(sharding, NamedSharding) or not sharding.spec.has_unconstrained:
         return sharding
-    used = set(sharding.spec.axes)
-    entries = list(sharding.spec)
-    for dim, entry in enumerate(entries):
-        if entry is not UNCONSTRAINED:
-            continue
-        entries[dim] = None
-        if isinstance(held, NamedSharding) and held.mesh is sharding.mesh:
-            axes = held.axes(ndim)[dim]
-            if not used.intersection(axes):
-                entries[dim] = axes
+    present = held.axes(ndim) if isinstance(held, NamedSharding) and held.mesh is sharding.mesh else [()] * ndim
+    free = [axes or None if not set(sharding.spec.axes).intersection(axes) else None for axes in present]
+    entries = [axes if entry is UNCONSTRAINED else entry for entry, axes in zip(sharding.spec, free)]
     return sharding.with_spec(PartitionSpec(*entries))
 
 
@@ -182,8 +175,7 @@ def infer_result_sharding(held: Sequence[Any], rule: ShardingRule) -> NamedShard
         return None
     dims: list[tuple] = []
     for name in rule.results[0]:
-        taken = {a for d in dims for a in d}
-        dims.append(tuple([a for a in axes.get(name, ()) if a not in taken]))
+        dims.append(tuple([a for a in axes.get(name, ()) if not any(a in taken for taken in dims)]))
     return first.with_spec(PartitionSpec.of_dims(dims))
 
 
@@ -224,8 +216,7 @@ class _Reshard:
 
     def _slices(self, plan: ReshardPlan) -> _Slices | None:
         """Choose the first dimension with enough elements in each part; None if no dimension has two."""
-        least = min(math.prod(plan.tilings[i].parts) for i in (0, -1))
-        nbytes = math.prod(self.aval.shape) * self.aval.dtype.itemsize // least
+        nbytes = self.aval.size * self.aval.dtype.itemsize // min(math.prod(plan.tilings[i].parts) for i in (0, -1))
         if self.slice_threshold is None or nbytes < self.slice_threshold or plan.num_slices == 1:
             return None
         inner = [size // cut for size, cut in zip(self.aval.shape, plan.divisors, strict=True)]
@@ -283,9 +274,8 @@ def _emit_sliced(x: ir.Value, aval: ShapedArray, target: Sequence[int], plan: Re
         [*part[:at], cuts // tiling.parts[at], inner, *part[at + 1 :]]
         for part, tiling in [(_part(aval.shape, plan.tilings[i]), plan.tilings[i]) for i in (0, -1)]
     ]
-    whole, index = _like(x, target), ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+    carry = [ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), x.type, _like(x, target)]
     zeros = hlo.constant(dense_constant(np.broadcast_to(np.zeros((), aval.dtype), target)))
-    carry = [index, x.type, whole]
     loop = hlo.WhileOp(carry, [_number(0), x, zeros])
     test, body = (region.blocks.append(*carry) for region in loop.regions)
     with ir.InsertionPoint(test):
@@ -304,8 +294,7 @@ def _emit_sliced(x: ir.Value, aval: ShapedArray, target: Sequence[int], plan: Re
 
 
 def _with_whole_dim(tiling: Tiling, dim: int) -> Tiling:
-    parts = (*tiling.parts[:dim], 1, *tiling.parts[dim:])
-    return Tiling(parts, np.insert(tiling.coordinates, dim, 0, axis=1))
+    return Tiling((*tiling.parts[:dim], 1, *tiling.parts[dim:]), np.insert(tiling.coordinates, dim, 0, axis=1))
 
 
 def _emit_plan(x: ir.Value, tilings: Sequence[Tiling]) -> Any:
@@ -341,8 +330,7 @@ def _entry(table: np.ndarray, number: ir.Value) -> Any:
     # Constant 0 on every device: no look-up by partition number.
     if not table.any():
         return _number(0)
-    entry = hlo.dynamic_slice(hlo.constant(dense_constant(table.astype(np.int32))), [number], [1])
-    return _reshape(entry, [])
+    return _reshape(hlo.dynamic_slice(hlo.constant(dense_constant(table.astype(np.int32))), [number], [1]), [])
 
 
 def _emit_permute(x: ir.Value, before: Tiling, after: Tiling) -> Any:
@@ -350,9 +338,8 @@ def _emit_permute(x: ir.Value, before: Tiling, after: Tiling) -> Any:
     numbers = [np.ravel_multi_index(tuple(t.coordinates.T), t.parts) for t in (before, after)]
     # Devices with equal shard numbers are replicas. Pair the remaining sources and targets in the order of the shards.
     stay = numbers[0] == numbers[1]
-    pairs = np.stack([np.nonzero(stay)[0]] * 2, axis=1)
     moved = [np.nonzero(~stay)[0][np.argsort(n[~stay], kind="stable")] for n in numbers]
-    pairs = np.concatenate([pairs, np.stack(moved, axis=1)])
+    pairs = np.concatenate([np.stack(p, axis=1) for p in ([np.nonzero(stay)[0]] * 2, moved)])
     attributes = {"source_target_pairs": ir.DenseElementsAttr.get(pairs[np.argsort(pairs[:, 0])].astype(np.int64))}
     return _collective("collective_permute", x, _shape(x), attributes)
 

@@ -92,11 +92,13 @@ def to_sdy(
     """Convert a sharding over a mesh declared as `mesh_name`; the axes `whole` must not shard any other dimension."""
     if isinstance(sharding, NamedSharding):
         check_rank(sharding.spec, ndim, f"an array of {ndim} dimensions", where="NamedSharding")
-        dims = []
-        for dim, axes in enumerate(sharding.spec.axes_per_dim(ndim)):
-            refs = [sdy.AxisRefAttr.get(str(axis)) for axis in axes] if axes is not UNCONSTRAINED else []
-            is_closed = axes is not UNCONSTRAINED and dim not in open_dims
-            dims.append(sdy.DimensionShardingAttr.get(refs, is_closed))
+        dims = [
+            sdy.DimensionShardingAttr.get(
+                [] if axes is UNCONSTRAINED else [sdy.AxisRefAttr.get(str(axis)) for axis in axes],
+                axes is not UNCONSTRAINED and dim not in open_dims,
+            )
+            for dim, axes in enumerate(sharding.spec.axes_per_dim(ndim))
+        ]
         return sdy.TensorShardingAttr.get(mesh_name, dims, [sdy.AxisRefAttr.get(str(axis)) for axis in whole])
     if isinstance(sharding, GSPMDSharding) and not sharding.is_fully_replicated:
         return _tiled_sharding(sharding, ndim)
@@ -118,8 +120,7 @@ def _tiled_sharding(sharding: GSPMDSharding, ndim: int) -> ir.Attribute:
     cut = [dim for dim in range(ndim) if tiling.parts[dim] > 1]
     axes = [sdy.MeshAxisAttr.get(names[dim], tiling.parts[dim]) for dim in cut]
     replicas = sharding.num_devices // int(np.prod(tiling.parts))
-    if replicas > 1:
-        axes.append(sdy.MeshAxisAttr.get("_replicas", replicas))
+    axes += [sdy.MeshAxisAttr.get("_replicas", replicas)] if replicas > 1 else []
     # As in `tiling_to_hlo`: devices sorted by the shard they hold are the devices of that mesh in row-major order.
     order = tiling.order.tolist()
     mesh = sdy.MeshAttr.get(axes, [] if order == sorted(order) else order)

@@ -106,8 +106,7 @@ def make_host_placer(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
 
         return place
     places = sharding.addressable_devices_indices_map(aval.shape)
-    devices, indices = list(places), list(places.values())
-    put = functools.partial(buffers.put_shards, aval, sharding, devices=devices, committed=committed)
+    put = functools.partial(buffers.put_shards, aval, sharding, devices=list(places), committed=committed)
     is_in_runs = aval.size > 0 and sharding.contiguous_order(aval.shape) is not None
     shares = is_in_runs and not lent and _is_worth_sharing(aval, sharding)
 
@@ -118,8 +117,8 @@ def make_host_placer(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
             x = own
         elif x.dtype != aval.dtype:
             x = x.astype(aval.dtype)
-        apart = is_in_runs and x.flags.c_contiguous
-        return Array(put([x[index] for index in indices], may_alias=shares or lent, apart=apart), type)
+        pieces = [x[index] for index in places.values()]
+        return Array(put(pieces, may_alias=shares or lent, apart=is_in_runs and x.flags.c_contiguous), type)
 
     return place_pieces
 
@@ -184,8 +183,7 @@ def reshard(x: Array, wanted: ArrayType) -> Array:
     """The general transfer, from one set of shards to another."""
     if wanted.sharding.is_fully_replicated and len(x._type.sharding.device_set) == 1:
         aval = physical_aval(wanted.aval)
-        devices = list(wanted.sharding.addressable_devices_indices_map(aval.shape))
-        targets = [single_device_sharding(d) for d in devices]
+        targets = [single_device_sharding(d) for d in wanted.sharding.addressable_devices_indices_map(aval.shape)]
         copies = buffers.copy_to_devices([x._buffer] * len(targets), targets)
         return Array(buffers.from_shards(aval, wanted.sharding, copies, wanted.committed), wanted)
     return general_transfers.move(x, wanted)
@@ -193,10 +191,9 @@ def reshard(x: Array, wanted: ArrayType) -> Array:
 
 def from_host(value: np.ndarray, weak_type: bool = False, keys: dtypes.KeyDtype | None = None) -> Array:
     """Rebuild an array from pickled or copied host data; with `keys`, an array of random keys from its uint32 words."""
-    if keys is not None:
-        shape = value.shape[: value.ndim - len(keys.key_shape)]
-        return put(value, aval=ShapedArray(shape, keys))
-    return put(value, aval=get_aval(value).update(weak_type=weak_type))
+    if keys is None:
+        return put(value, aval=get_aval(value).update(weak_type=weak_type))
+    return put(value, aval=ShapedArray(value.shape[: value.ndim - len(keys.key_shape)], keys))
 
 
 def _reduce(x: Array) -> tuple:
