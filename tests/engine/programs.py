@@ -60,7 +60,7 @@ def parse(text, context=None):
 
 def compiled(text, num_devices=1, **options):
     devices = client.devices("cpu")[:num_devices]
-    return compiler.compile_module(parse(text), devices, num_partitions=num_devices, **options)
+    return compiler.compile_module(parse(text), devices, **options)
 
 
 def run(executable, arguments, avals, devices=None):

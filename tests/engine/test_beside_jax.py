@@ -22,7 +22,7 @@ assert buffers.to_host(result)[0] == 1
 device = client.devices("cpu")[0]
 buffers.from_dlpack(np.ones(3), Aval((3,), "f8"), Along([device]), device)
 buffers.to_dlpack(result)
-buffers.delete(result)
+result.delete()
 custom_call_targets.require("lapack_dpotrf_ffi", "cpu")
 run(compiled(CHOLESKY), [put(np.eye(2))], [Aval((2, 2), "f8")])
 """

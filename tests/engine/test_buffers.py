@@ -87,15 +87,15 @@ def test_reordered_shards_hold_the_same_pieces():
 def test_a_value_read_before_deletion_stays_valid(dtype):
     buffer = put(np.arange(8).astype(dtype))
     value = buffers.to_host(buffer)
-    buffers.delete(buffer)
-    assert buffers.is_deleted(buffer)
+    buffer.delete()
+    assert buffer.is_deleted()
     gc.collect()
     np.testing.assert_array_equal(value, np.arange(8).astype(dtype))
 
 
 def test_reading_a_deleted_buffer_is_an_error():
     buffer = put(np.ones(8, "f4"))
-    buffers.delete(buffer)
+    buffer.delete()
     with pytest.raises((RuntimeError, BufferError), match=r"deleted"):
         buffers.to_host(buffer)
 
@@ -103,7 +103,7 @@ def test_reading_a_deleted_buffer_is_an_error():
 def test_waiting_makes_buffers_ready():
     results = run(compiled(ADD_ONE), [put(np.ones(8, "f4"))], [Aval((8,), "f4")])
     buffers.block_until_ready(results)
-    assert buffers.is_ready(results[0])
+    assert results[0].is_ready()
 
 
 class Exported:
@@ -123,7 +123,7 @@ def test_dlpack_shares_memory_and_outlives_deletion():
     buffer = put(np.arange(8, dtype="f4"))
     seen = np.from_dlpack(Exported(buffer))
     assert np.shares_memory(seen, buffers.to_host(buffer))
-    buffers.delete(buffer)
+    buffer.delete()
     del buffer
     gc.collect()
     np.testing.assert_array_equal(seen, np.arange(8, dtype="f4"))
@@ -146,7 +146,7 @@ DONATING = ADD_ONE.replace("%x: tensor<8xf32>", "%x: tensor<8xf32> {tf.aliasing_
 def test_donated_memory_is_reused():
     buffer = put(np.zeros(8, "f4"))
     (result,) = run(compiled(DONATING), [buffer], [Aval((8,), "f4")])
-    assert buffers.is_deleted(buffer)
+    assert buffer.is_deleted()
     np.testing.assert_array_equal(buffers.to_host(result), np.ones(8))
 
 

@@ -24,7 +24,7 @@ def calling(function, aval, *, num_devices=1, times=1, results=None):
                 func.ReturnOp([value])
     wrapped = callbacks.host_function(function, results or [aval], name="f", num_partitions=num_devices)
     devices = client.devices("cpu")[:num_devices]
-    return compiler.compile_module(module, devices, num_partitions=num_devices, host_callbacks=[wrapped])
+    return compiler.compile_module(module, devices, host_callbacks=[wrapped])
 
 
 def outcome(executable, argument, aval):

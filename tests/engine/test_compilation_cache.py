@@ -21,7 +21,7 @@ def cache(tmp_path):
         current[0] = current[0]._replace(**changes)
         return current[0]
 
-    before = compilation_cache._state.settings
+    before = compilation_cache._State.settings
     compilation_cache.take_settings(lambda: current[0])
     yield change
     compilation_cache.take_settings(before)
@@ -67,11 +67,7 @@ print(compilation_cache.counts())
 
 def key(text=ADD_ONE, num_devices=1, **options):
     devices = client.devices("cpu")[:num_devices]
-    made = compiler.make_compile_options(
-        devices, num_replicas=1, num_partitions=num_devices, use_shardy=True,
-        propagate_to_outputs=[True], propagate_to_parameters=[True], options=options,
-    )  # fmt: skip
-    return compilation_cache.make_key(parse(text), made, devices)
+    return compilation_cache.make_key(parse(text), compiler.make_compile_options(devices, [True], options), devices)
 
 
 def test_the_key_holds_what_the_machine_code_depends_on():

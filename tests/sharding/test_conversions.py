@@ -173,9 +173,7 @@ def compiled_shardings(argument, result, shape, mesh):
             function.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({"sdy.sharding": attributes[1]})])
             with ir.InsertionPoint(function.add_entry_block()):
                 mlir.func.ReturnOp(list(function.arguments))
-        executable = compile_module(
-            holder.module, mesh.flat_devices, num_partitions=mesh.size, propagate_to_outputs=[False]
-        )
+        executable = compile_module(holder.module, mesh.flat_devices, propagate_to_outputs=[False])
         parameters, results = executable_shardings(executable)
     return [from_hlo_sharding(found[0], mesh.flat_devices, mesh, ndim) for found in (parameters, results)]
 

@@ -58,10 +58,15 @@ def put_array(
     Returns:
       The buffer; the transfer may still be running.
     """
-    semantics = _ALIAS if may_alias else _COPY
     try:
         return _device_put(
-            aval, sharding, [value], [device], committed, host_buffer_semantics=semantics, enable_x64=True
+            aval,
+            sharding,
+            [value],
+            [device],
+            committed,
+            host_buffer_semantics=_ALIAS if may_alias else _COPY,
+            enable_x64=True,
         )
     except XlaRuntimeError as error:
         raise to_transfer_error(error) from None
@@ -101,16 +106,9 @@ def put_shards(
 
 def _with_own_memory(pieces: Sequence[Any]) -> list[Any]:
     """Copy shards that start at the same address as another one, which jaxlib would transfer only once per call."""
-    seen: set[int] = set()
-    result = []
-    for piece in pieces:
-        if isinstance(piece, np.ndarray):
-            address = piece.__array_interface__["data"][0]
-            if address in seen:
-                piece = piece.copy()
-            seen.add(address)
-        result.append(piece)
-    return result
+    addresses = [p.__array_interface__["data"][0] if isinstance(p, np.ndarray) else object() for p in pieces]
+    last = {address: i for i, address in enumerate(addresses)}
+    return [p if last[address] == i else p.copy() for i, (p, address) in enumerate(zip(pieces, addresses, strict=True))]
 
 
 def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -307,21 +305,6 @@ def reorder_shards(buffer: Buffer, sharding: Any) -> Buffer:
     return _jax.reorder_shards(buffer, sharding, CopySemantics.REUSE_INPUT)
 
 
-def delete(buffer: Buffer) -> None:
-    """Free an array's memory; values that were read stay valid, and every other use is an error."""
-    buffer.delete()
-
-
-def is_deleted(buffer: Buffer) -> bool:
-    """Whether the memory was freed by `delete` or donated."""
-    return buffer.is_deleted()
-
-
-def is_ready(buffer: Buffer) -> bool:
-    """Whether the values have been computed, so that reading them does not wait."""
-    return buffer.is_ready()
-
-
 def block_until_ready(buffers: Sequence[Buffer]) -> None:
     """Wait until all arrays are computed; raises the error of the first computation that failed."""
     try:
@@ -353,9 +336,7 @@ def to_dlpack(buffer: Buffer, stream: int | None = None) -> Any:
 
 def dlpack_device(device: Device) -> tuple[int, int]:
     """A device's kind and number in DLPack: (1, 0) for any CPU device, (2, n) for the n-th GPU."""
-    if device.platform == "cpu":
-        return _DLPACK_CPU, 0
-    return _DLPACK_CUDA, device.local_hardware_id
+    return (_DLPACK_CPU, 0) if device.platform == "cpu" else (_DLPACK_CUDA, device.local_hardware_id)
 
 
 def from_dlpack(source: Any, aval: Any, sharding: Any, device: Device, *, copy: bool | None = None) -> Buffer:
@@ -375,6 +356,5 @@ def from_dlpack(source: Any, aval: Any, sharding: Any, device: Device, *, copy: 
         # Through NumPy, because jaxlib's import function imports jax if it is installed.
         return put_array(np.from_dlpack(source), aval, sharding, device, may_alias=copy is not True)
     stream = device.get_stream_for_external_ready_events()
-    capsule = source.__dlpack__(stream=stream)
-    buffer = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream, copy)
+    buffer = _jax.dlpack_managed_tensor_to_buffer(source.__dlpack__(stream=stream), device, stream, copy)
     return with_sharding(buffer, aval, sharding)

@@ -233,5 +233,5 @@ def cache_sizes() -> dict[str, CacheSize]:
 
 
 def _live_caches() -> list[Cache[Any, Any]]:
-    references = [reference for known in list(_caches.values()) for reference in list(known)]
-    return [cache for reference in references if (cache := reference()) is not None]
+    found = [reference() for known in list(_caches.values()) for reference in list(known)]
+    return [cache for cache in found if cache is not None]

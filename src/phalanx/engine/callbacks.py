@@ -16,7 +16,7 @@ import numpy as np
 from jaxlib import xla_client
 
 from phalanx.engine.error_record import PhalanxError
-from phalanx.engine.mlir import hlo, ir, sdy
+from phalanx.engine.mlir import hlo, i32, ir, sdy
 from phalanx.engine.runtime_errors import keep_failure, keep_late_failure
 
 
@@ -34,8 +34,8 @@ def host_function(
       results: for each result an object with `shape` and `dtype`.
       name: the user's name for the function, for errors.
       num_partitions: devices that share the program. If there are several, an exception does not stop the program,
-        since
-        the other devices would wait for this one forever: the results are zeros, and the next wait for any array raises
+        since the
+        other devices would wait for this one forever: the results are zeros, and the next wait for any array raises
         the exception.
 
     Returns:
@@ -46,8 +46,7 @@ def host_function(
     def call(*operands: Any) -> tuple:
         try:
             # Copies: the memory of the operands belongs to XLA and is reused after the call.
-            given = function(*[np.array(operand) for operand in operands])
-            checked = check_results(name, given, results)
+            checked = check_results(name, function(*[np.array(operand) for operand in operands]), results)
         # Also KeyboardInterrupt and SystemExit, which the caller of the program must see.
         except BaseException as error:
             if num_partitions == 1:
@@ -121,9 +120,14 @@ def emit_callback(
     Returns:
       The results.
     """
-    operands = [_widen(operand) for operand in operands]
+    operands = [_convert(operand, _wide_type(ir.RankedTensorType(operand.type))) for operand in operands]
     wide_types = [_wide_type(result_type) for result_type in result_types]
-    attributes = _call_attributes(index, platform, has_side_effect)
+    attributes = {
+        "call_target_name": ir.StringAttr.get(f"xla_ffi_python_{'cpu' if platform == 'cpu' else 'gpu'}_callback"),
+        "api_version": i32(4),
+        "has_side_effect": ir.BoolAttr.get(has_side_effect),
+        "backend_config": ir.DictAttr.get({"index": ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), index)}),
+    }
     if num_partitions > 1:
         _declare_meshes(module, num_partitions, partition)
         operands = [_replicate(operand) for operand in operands]
@@ -131,11 +135,10 @@ def emit_callback(
     # NumPy's row-major order; otherwise the compiler may choose another.
     attributes["operand_layouts"] = ir.ArrayAttr.get([_row_major(operand.type) for operand in operands])
     attributes["result_layouts"] = ir.ArrayAttr.get([_row_major(wide_type) for wide_type in wide_types])
-    call = ir.Operation.create("stablehlo.custom_call", results=wide_types, operands=operands, attributes=attributes)
-    results = list(call.results)
+    results = ir.Operation.create("stablehlo.custom_call", wide_types, operands, attributes).results
     if num_partitions > 1:
-        results = [_replicate(result) for result in results]
-    return [_narrow(value, result_type) for value, result_type in zip(results, result_types)]
+        results = map(_replicate, results)
+    return [_convert(value, result_type) for value, result_type in zip(results, result_types)]
 
 
 def emit_sharding_inspection(value: ir.Value, handler: Callable[[Any], Any]) -> None:
@@ -147,7 +150,7 @@ def emit_sharding_inspection(value: ir.Value, handler: Callable[[Any], Any]) -> 
     """
     attributes = {
         "call_target_name": ir.StringAttr.get("InspectSharding"),
-        "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1),
+        "api_version": i32(1),
         "has_side_effect": ir.BoolAttr.get(True),
         "backend_config": ir.StringAttr.get(xla_client.encode_inspect_sharding_callback(handler)),
     }
@@ -155,20 +158,9 @@ def emit_sharding_inspection(value: ir.Value, handler: Callable[[Any], Any]) -> 
     ir.Operation.create("stablehlo.custom_call", results=[hlo.TokenType.get()], operands=[value], attributes=attributes)
 
 
-def _call_attributes(index: int, platform: str, has_side_effect: bool) -> dict[str, ir.Attribute]:
-    target = f"xla_ffi_python_{'cpu' if platform == 'cpu' else 'gpu'}_callback"
-    return {
-        "call_target_name": ir.StringAttr.get(target),
-        "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
-        "has_side_effect": ir.BoolAttr.get(has_side_effect),
-        "backend_config": ir.DictAttr.get({"index": ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), index)}),
-    }
-
-
 def _row_major(value_type: ir.Type) -> ir.Attribute:
     """The row-major layout of a tensor: its dimensions from the fastest to the slowest."""
-    rank = len(value_type.shape)
-    return ir.DenseIntElementsAttr.get(np.arange(rank - 1, -1, -1), type=ir.IndexType.get())
+    return ir.DenseIntElementsAttr.get(np.arange(len(value_type.shape))[::-1].copy(), type=ir.IndexType.get())
 
 
 _ONE_DEVICE, _ALL_DEVICES = "callback_device_{}", "callback_devices"
@@ -196,26 +188,16 @@ def _replicate(value: ir.Value) -> ir.Value:
     return sdy.ShardingConstraintOp(value, sdy.TensorShardingAttr.get(_ALL_DEVICES, closed)).result
 
 
-def _is_packed(element: ir.Type) -> bool:
-    """Whether XLA packs several elements of this type into a byte, which NumPy does not."""
-    width = getattr(element, "width", 8)
-    return 1 < width < 8
-
-
 def _wide_type(tensor: ir.Type) -> ir.Type:
+    """The type that NumPy can represent: XLA packs several elements of less than a byte into one, NumPy does not."""
     element = tensor.element_type
-    if not _is_packed(element):
+    if not 1 < getattr(element, "width", 8) < 8:
         return tensor
     if not isinstance(element, ir.IntegerType):
         raise TypeError(f"a Python callback cannot take or give values of the element type {element}")
-    wide = ir.IntegerType.get_unsigned(8) if element.is_unsigned else ir.IntegerType.get_signless(8)
-    return ir.RankedTensorType.get(tensor.shape, wide)
+    make = ir.IntegerType.get_unsigned if element.is_unsigned else ir.IntegerType.get_signless
+    return ir.RankedTensorType.get(tensor.shape, make(8))
 
 
-def _widen(value: ir.Value) -> ir.Value:
-    wide = _wide_type(ir.RankedTensorType(value.type))
-    return value if wide == value.type else hlo.ConvertOp(wide, value).result
-
-
-def _narrow(value: ir.Value, tensor: ir.Type) -> ir.Value:
+def _convert(value: ir.Value, tensor: ir.Type) -> ir.Value:
     return value if value.type == tensor else hlo.ConvertOp(tensor, value).result

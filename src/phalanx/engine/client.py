@@ -10,7 +10,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from jaxlib import _jax
 
@@ -88,15 +88,11 @@ def platform_name(platform: str) -> str:
 class _Clients:
     """The started clients by platform, and the settings that hold until the first one starts."""
 
-    def __init__(self) -> None:
-        self.settings = Settings()
-        self.started: dict[str, Client] = {}
-        self.default: str | None = None
-        self.cuda_plugin: Any = None
-        self.lock = threading.RLock()
-
-
-_clients = _Clients()
+    settings = Settings()
+    started: ClassVar[dict[str, Client]] = {}
+    default: str | None = None
+    cuda_plugin: Any = None
+    lock = threading.RLock()
 
 
 def configure(**changes: Any) -> None:
@@ -109,9 +105,9 @@ def configure(**changes: Any) -> None:
       BackendError: a client has been started with another value.
       ValueError: the number of devices is below 1.
     """
-    with _clients.lock:
-        settings = _clients.settings._replace(**changes)
-        if settings == _clients.settings:
+    with _Clients.lock:
+        settings = _Clients.settings._replace(**changes)
+        if settings == _Clients.settings:
             return
         if settings.num_cpu_devices is not None and settings.num_cpu_devices < 1:
             raise BackendError(
@@ -119,18 +115,18 @@ def configure(**changes: Any) -> None:
             )
         for name in changes:
             _check_changeable(name, getattr(settings, name))
-        _clients.settings = settings
+        _Clients.settings = settings
 
 
 def _check_changeable(name: str, value: Any) -> None:
     """Raise if a change would come too late for a client that is started already."""
-    too_late = "cpu" in _clients.started if name == "num_cpu_devices" else bool(_clients.started)
-    if not too_late or value == getattr(_clients.settings, name):
+    too_late = "cpu" in _Clients.started if name == "num_cpu_devices" else bool(_Clients.started)
+    if not too_late or value == getattr(_Clients.settings, name):
         return
     # Setting the value that is in effect is allowed, so that a library may set options that its user has set already.
-    if name == "num_cpu_devices" and value == _clients.started["cpu"].local_device_count():
-        return
-    if name == "platforms" and value == _allowed_platforms():
+    if (name == "num_cpu_devices" and value == _Clients.started["cpu"].local_device_count()) or (
+        name == "platforms" and value == _allowed_platforms()
+    ):
         return
     raise BackendError(
         f"config.{name}",
@@ -153,10 +149,7 @@ def _env_int(name: str) -> int | None:
 
 def _start_cpu(settings: Settings) -> Client:
     """Start the CPU client; with no number given, jaxlib itself reads it from XLA_FLAGS."""
-    options: dict[str, Any] = {"asynchronous": True}
-    num_devices = settings.num_cpu_devices or _env_int("PHALANX_NUM_CPU_DEVICES")
-    if num_devices is not None:
-        options["num_devices"] = num_devices
+    options: dict[str, Any] = {"num_devices": settings.num_cpu_devices or _env_int("PHALANX_NUM_CPU_DEVICES")}
     if settings.cluster is not None:
         options |= {
             "distributed_client": settings.cluster.client,
@@ -164,12 +157,12 @@ def _start_cpu(settings: Settings) -> Client:
             "num_nodes": settings.cluster.num_processes,
             "collectives": settings.cluster.collectives,
         }
-    return _jax.get_tfrt_cpu_client(**options)
+    return _jax.get_tfrt_cpu_client(asynchronous=True, **{k: v for k, v in options.items() if v is not None})
 
 
 def _start_cuda(settings: Settings) -> Client:
     try:
-        started, _clients.cuda_plugin = cuda.start(settings.cluster)
+        started, _Clients.cuda_plugin = cuda.start(settings.cluster)
     except (FileNotFoundError, XlaRuntimeError) as error:
         raise BackendError(
             "the platform cuda",
@@ -180,24 +173,20 @@ def _start_cuda(settings: Settings) -> Client:
     return started
 
 
-def _has_cuda_plugin() -> bool:
-    return cuda.plugin_path() is not None
-
-
 def cuda_plugin() -> Any:
     """Return the CUDA plugin, an `engine.cuda.Plugin`; the platform is started if necessary."""
     client("cuda")
-    return _clients.cuda_plugin
+    return _Clients.cuda_plugin
 
 
 _STARTERS: dict[str, Callable[[Settings], Client]] = {"cuda": _start_cuda, "cpu": _start_cpu}
 
 
 def _allowed_platforms() -> tuple[str, ...]:
-    named = _clients.settings.platforms
+    named = _Clients.settings.platforms
     if named is None:
         named = tuple(p.strip() for p in os.environ.get("PHALANX_PLATFORMS", "").split(",") if p.strip())
-    return tuple(map(platform_name, named)) or (("cuda", "cpu") if _has_cuda_plugin() else ("cpu",))
+    return tuple(map(platform_name, named)) or (("cpu",) if cuda.plugin_path() is None else ("cuda", "cpu"))
 
 
 def default_backend() -> str:
@@ -213,10 +202,10 @@ def default_backend() -> str:
       >>> default_backend() in ("cpu", "cuda")
       True
     """
-    default = _clients.default
+    default = _Clients.default
     if default is None:
-        with _clients.lock:
-            default = _clients.default = _find_default()
+        with _Clients.lock:
+            default = _Clients.default = _find_default()
     return default
 
 
@@ -227,7 +216,7 @@ def _find_default() -> str:
         try:
             client(platform)
         except BackendError as error:
-            if _clients.settings.platforms is not None or os.environ.get("PHALANX_PLATFORMS"):
+            if _Clients.settings.platforms is not None or os.environ.get("PHALANX_PLATFORMS"):
                 raise  # The user asked for this platform by name.
             warnings.warn(f"{platform} is installed but not used: {error}", RuntimeWarning, stacklevel=2)
             continue
@@ -249,18 +238,18 @@ def client(platform: str | None = None) -> Client:
       BackendError: the platform is unknown, not allowed, or its plugin is not installed.
     """
     name = default_backend() if platform is None else platform_name(platform)
-    started = _clients.started.get(name)
+    started = _Clients.started.get(name)
     if started is not None:
         return started
     # Checked again under the lock: another thread may have started the client meanwhile.
-    with _clients.lock:
-        if name not in _clients.started:
+    with _Clients.lock:
+        if name not in _Clients.started:
             if name not in _STARTERS:
                 raise BackendError(
                     "platform", expected=f"one of {sorted(_STARTERS)}", got=repr(platform), fix="name one of these"
                 )
-            _clients.started[name] = _STARTERS[name](_clients.settings)
-        return _clients.started[name]
+            _Clients.started[name] = _STARTERS[name](_Clients.settings)
+        return _Clients.started[name]
 
 
 def devices(backend: str | None = None) -> list[Device]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import platform
 import threading
@@ -62,27 +63,23 @@ class CacheSettings(NamedTuple):
 class _State:
     """The source of the settings, and the numbers of hits, misses and writes of this process."""
 
-    def __init__(self) -> None:
-        self.settings: Callable[[], CacheSettings] = CacheSettings
-        self.hits = self.misses = self.writes = 0
-
-
-_state = _State()
+    settings: Callable[[], CacheSettings] = CacheSettings
+    hits = misses = writes = 0
 
 
 def take_settings(source: Callable[[], CacheSettings]) -> None:
     """Read the settings from `source`, at each compilation and on its thread."""
-    _state.settings = source
+    _State.settings = source
 
 
 def settings() -> CacheSettings:
     """The current settings."""
-    return _state.settings()
+    return _State.settings()
 
 
 def counts() -> dict[str, int]:
     """Count the hits, misses and writes of this process."""
-    return {"hits": _state.hits, "misses": _state.misses, "writes": _state.writes}
+    return {"hits": _State.hits, "misses": _State.misses, "writes": _State.writes}
 
 
 def make_key(module: Any, compile_options: Any, devices: Sequence[Device]) -> str:
@@ -129,10 +126,10 @@ def _bytes_without_locations(module: Any) -> bytes:
 def _options_without_dumps(compile_options: Any) -> bytes:
     plain = _jax.CompileOptions.ParseFromString(compile_options.SerializeAsString())
     debug = plain.executable_build_options.debug_options
-    for name in ("xla_dump_to", "xla_dump_hlo_module_re", "xla_dump_hlo_pass_re", "xla_dump_hlo_pipeline_re"):
-        setattr(debug, name, "")
-    for name in ("xla_dump_hlo_as_text", "xla_dump_hlo_as_proto", "xla_dump_hlo_as_html", "xla_dump_hlo_as_dot"):
-        setattr(debug, name, False)
+    texts = ("xla_dump_to", "xla_dump_hlo_module_re", "xla_dump_hlo_pass_re", "xla_dump_hlo_pipeline_re")
+    flags = ("xla_dump_hlo_as_text", "xla_dump_hlo_as_proto", "xla_dump_hlo_as_html", "xla_dump_hlo_as_dot")
+    for name, empty in (dict.fromkeys(texts, "") | dict.fromkeys(flags, False)).items():
+        setattr(debug, name, empty)
     return plain.SerializeAsString()
 
 
@@ -140,8 +137,7 @@ def _processor() -> bytes:
     """Describe this machine's processor and instruction sets, since CPU code may not run on another one."""
     lines = [platform.machine(), platform.processor()]
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
-        wanted = ("model name", "flags", "Features", "CPU part")
-        lines += sorted({line for line in file if line.startswith(wanted)})
+        lines += sorted({line for line in file if line.startswith(("model name", "flags", "Features", "CPU part"))})
     return "\n".join(lines).encode()
 
 
@@ -177,9 +173,9 @@ def cached(
             is_bad = True
             _discard(path, cache, f"one that XLA cannot load ({error})")
         else:
-            _state.hits += 1
+            _State.hits += 1
             return executable
-    _state.misses += 1
+    _State.misses += 1
     start = time.perf_counter()
     executable = make()
     # A bad entry is replaced even if compiling took little time, so that the warning does not come again.
@@ -228,7 +224,7 @@ def _write(path: str, content: bytes, cache: CacheSettings) -> None:
             os.unlink(temporary)
         _complain(cache, path, "a folder that can be written to", str(error))
         return
-    _state.writes += 1
+    _State.writes += 1
     if cache.max_bytes >= 0:
         _drop_oldest(os.path.dirname(path), cache.max_bytes)
 
@@ -261,9 +257,8 @@ def _digest(key: str, body: bytes) -> bytes:
 def _drop_oldest(directory: str, max_bytes: int) -> None:
     """Remove the least recently used entries until the rest fits, and temporary files of crashed writers."""
     entries = sorted(_entries(directory), key=lambda entry: entry[1], reverse=True)
-    total = 0
-    for path, _, size in entries:
-        total += size
+    totals = itertools.accumulate(size for _, _, size in entries)
+    for (path, _, _), total in zip(entries, totals):
         if total > max_bytes:
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -271,13 +266,12 @@ def _drop_oldest(directory: str, max_bytes: int) -> None:
 
 def _entries(directory: str) -> Iterator[tuple[str, float, int]]:
     """List path, time of last use and size of each entry."""
-    now = time.time()
     for item in os.scandir(directory):
         with contextlib.suppress(OSError):  # Another process may have removed it.
             stat = item.stat()
             if item.name.endswith(_SUFFIX):
                 yield item.path, stat.st_mtime, stat.st_size
-            elif item.name.endswith(".tmp") and _SUFFIX in item.name and now - stat.st_mtime > _STALE_SECONDS:
+            elif item.name.endswith(".tmp") and _SUFFIX in item.name and time.time() - stat.st_mtime > _STALE_SECONDS:
                 os.unlink(item.path)
 
 

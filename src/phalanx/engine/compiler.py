@@ -34,11 +34,7 @@ def compile_module(
     module: Any,
     devices: Sequence[Device],
     *,
-    num_replicas: int = 1,
-    num_partitions: int = 1,
-    use_shardy: bool = True,
     propagate_to_outputs: Sequence[bool] = (True,),
-    propagate_to_parameters: Sequence[bool] = (True,),
     host_callbacks: Sequence[Any] = (),
     options: Mapping[str, OptionValue] | None = None,
     is_cacheable: bool = True,
@@ -47,12 +43,8 @@ def compile_module(
 
     Args:
       module: the MLIR module, whose public function `main` is the program.
-      devices: replicas x partitions devices, partitions varying fastest.
-      num_replicas: copies of the program that run side by side.
-      num_partitions: devices that share one program.
-      use_shardy: whether the sharding annotations are Shardy's, instead of GSPMD's.
+      devices: in partition order.
       propagate_to_outputs: for each result, whether the partitioner may choose its sharding; one entry applies to all.
-      propagate_to_parameters: the same for parameters.
       host_callbacks: the callables to which the program's Python callbacks refer by position.
       options: XLA's options by name, from the user.
       is_cacheable: whether compiling has no side effect, so that a stored executable can take its place.
@@ -63,15 +55,7 @@ def compile_module(
     Raises:
       CompilerOptionError: XLA does not know an option, or does not accept its value.
     """
-    compile_options = make_compile_options(
-        devices,
-        num_replicas=num_replicas,
-        num_partitions=num_partitions,
-        use_shardy=use_shardy,
-        propagate_to_outputs=propagate_to_outputs,
-        propagate_to_parameters=propagate_to_parameters,
-        options=options,
-    )
+    compile_options = make_compile_options(devices, propagate_to_outputs, options)
     compile_anew = functools.partial(_compile, module, devices, compile_options, host_callbacks, options or {})
     cache = compilation_cache.settings()
     # A stored executable cannot refer to Python functions of another process.
@@ -94,13 +78,13 @@ def _compile(
     host_callbacks: Sequence[Any],
     options: Mapping[str, OptionValue],
 ) -> LoadedExecutable:
-    arguments = (module, DeviceList(tuple(devices)), compile_options)
+    callbacks = [list(host_callbacks)] if host_callbacks else []
     try:
-        if host_callbacks:
-            return devices[0].client.compile_and_load(*arguments, list(host_callbacks))
-        return devices[0].client.compile_and_load(*arguments)
+        return devices[0].client.compile_and_load(module, DeviceList(tuple(devices)), compile_options, *callbacks)
     except runtime_errors.XlaRuntimeError as error:
-        custom_call_partitioner.raise_failure(error)
+        # The exception of a partitioning callback, if one of them made the compilation fail.
+        if (cause := runtime_errors.unwrap_callback_error(error)) is not error:
+            raise cause from None
         _raise_if_option_error(error, options)
         raise
 
@@ -119,32 +103,21 @@ def _raise_if_option_error(error: Exception, options: Mapping[str, OptionValue])
 
 
 def make_compile_options(
-    devices: Sequence[Device],
-    *,
-    num_replicas: int,
-    num_partitions: int,
-    use_shardy: bool,
-    propagate_to_outputs: Sequence[bool],
-    propagate_to_parameters: Sequence[bool],
-    options: Mapping[str, OptionValue] | None,
+    devices: Sequence[Device], propagate_to_outputs: Sequence[bool], options: Mapping[str, OptionValue] | None
 ) -> Any:
     """Make jaxlib's compile options; the arguments are as in `compile_module`."""
-    ids = np.array([device.id for device in devices], np.int32).reshape(num_replicas, num_partitions)
-    assignment = _jax.DeviceAssignment.create(ids)
+    ids = np.array([[device.id for device in devices]], np.int32)  # one replica, all devices are its partitions
     compile_options = _jax.CompileOptions()
-    compile_options.num_replicas = num_replicas
-    compile_options.num_partitions = num_partitions
-    compile_options.device_assignment = assignment
     compile_options.profile_version = -1
     build = compile_options.executable_build_options
-    build.num_replicas = num_replicas
-    build.num_partitions = num_partitions
-    build.device_assignment = assignment
+    for part in (compile_options, build):
+        part.num_replicas, part.num_partitions = ids.shape
+        part.device_assignment = _jax.DeviceAssignment.create(ids)
     build.use_spmd_partitioning = True
     build.use_auto_spmd_partitioning = False
-    build.use_shardy_partitioner = use_shardy
+    build.use_shardy_partitioner = True
     build.allow_spmd_sharding_propagation_to_output = list(propagate_to_outputs) or [True]
-    build.allow_spmd_sharding_propagation_to_parameters = list(propagate_to_parameters) or [True]
+    build.allow_spmd_sharding_propagation_to_parameters = [True]
     build.memory_fitting_level = _MEMORY_FITTING_LEVEL
     build.debug_options.xla_detailed_logging = False
     if options:
@@ -172,9 +145,7 @@ def executable_shardings(executable: LoadedExecutable) -> tuple[list[Any] | None
     Returns:
       Two lists of `HloSharding`; each is None if XLA has none, as for a program on one device.
     """
-    parameters = executable.get_parameter_shardings()
-    results = executable.get_output_shardings()
-    return _hlo_shardings(parameters), _hlo_shardings(results)
+    return _hlo_shardings(executable.get_parameter_shardings()), _hlo_shardings(executable.get_output_shardings())
 
 
 def _hlo_shardings(protos: list[Any] | None) -> list[Any] | None:
@@ -195,7 +166,7 @@ def aliased_parameters(executable: LoadedExecutable) -> set[int]:
     Only the text has them, in its first line: `input_output_alias={ {0}: (2, {}, may-alias) }`.
     """
     header = executable.hlo_modules()[0].to_string().partition("\n")[0]
-    _, _, aliases = header.partition("input_output_alias={ ")
+    aliases = header.partition("input_output_alias={ ")[2]
     return set(map(int, _ALIAS.findall(aliases.partition(" }, ")[0])))
 
 

@@ -21,12 +21,9 @@ _MAJOR_VERSIONS = ("13", "12")
 def plugin_path() -> str | None:
     """Find the plugin's shared object among the installed packages, without importing them."""
     spec = importlib.util.find_spec("jax_plugins")
-    for root in (spec.submodule_search_locations or ()) if spec else ():
-        for major in _MAJOR_VERSIONS:
-            path = os.path.join(root, f"xla_cuda{major}", "xla_cuda_plugin.so")
-            if os.path.exists(path):
-                return path
-    return None
+    roots = (spec and spec.submodule_search_locations) or ()
+    names = [os.path.join(f"xla_cuda{major}", "xla_cuda_plugin.so") for major in _MAJOR_VERSIONS]
+    return next(filter(os.path.exists, (os.path.join(root, name) for root in roots for name in names)), None)
 
 
 class Plugin:
@@ -38,10 +35,11 @@ class Plugin:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        if _jax.pjrt_plugin_loaded(_NAME):  # jax was imported in this process first.
-            self.c_api = _find_api(path)
-        else:
-            self.c_api = _jax.load_pjrt_plugin(_NAME, library_path=path, c_api=None)
+        self.c_api = (
+            _find_api(path)
+            if _jax.pjrt_plugin_loaded(_NAME)  # jax was imported in this process first.
+            else _jax.load_pjrt_plugin(_NAME, library_path=path, c_api=None)
+        )
         if not _jax.pjrt_plugin_initialized(_NAME):
             _jax.initialize_pjrt_plugin(_NAME)
         self._extension = _extension()
@@ -61,11 +59,8 @@ class Plugin:
 
 def _extension() -> Any | None:
     """Load the extension of the kernels' package; None where only the plugin is installed."""
-    for major in _MAJOR_VERSIONS:
-        name = f"jax_cuda{major}_plugin"
-        if importlib.util.find_spec(name) is not None:
-            return importlib.import_module(f"{name}.cuda_plugin_extension")
-    return None
+    name = next(filter(importlib.util.find_spec, (f"jax_cuda{major}_plugin" for major in _MAJOR_VERSIONS)), None)
+    return None if name is None else importlib.import_module(f"{name}.cuda_plugin_extension")
 
 
 def _find_api(path: str) -> Any:

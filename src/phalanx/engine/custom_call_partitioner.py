@@ -2,18 +2,18 @@
 
 `register` registers a Python function for all custom calls with one target name. XLA calls it during compilation to
 learn how each call is partitioned. An exception in it makes the compilation fail with an error of XLA; `compiler` then
-calls `raise_failure` to raise the original exception. Called by `runtime.custom_partitioning_calls`.
+raises the original exception, which `runtime_errors` keeps. Called by `runtime.custom_partitioning_calls`.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from jaxlib import _hlo, _jax
 
 from phalanx.engine import client
+from phalanx.engine.runtime_errors import keep_failure
 
 HloSharding: TypeAlias = _hlo.HloSharding
 OpSharding: TypeAlias = _hlo.OpSharding
@@ -54,10 +54,7 @@ def register(
         try:
             answer = split(config.decode(), list(operands), asked)
         except Exception as error:
-            # XLA reports a failed callback as text only, so the exception is kept under a mark that the text contains.
-            mark = f"answer {next(_numbers)} to the partitioner failed"
-            _failures[mark] = error
-            raise RuntimeError(mark) from error
+            raise keep_failure(error) from error
         given = _tuple_of(answer.results) if result_shape.is_tuple() else answer.results[0]
         return answer.module.encode(), list(answer.operands), given
 
@@ -67,19 +64,6 @@ def register(
     # A plugin has its own registry of partitioners, which is reached through its C API.
     options = {} if platform == "cpu" else {"c_api": client.cuda_plugin().c_api}
     _jax.register_custom_call_partitioner(target, unused, partition, unused, **options)
-
-
-# Exceptions of callbacks, by a mark that is part of XLA's error message. Several threads may compile at once.
-_failures: dict[str, Exception] = {}
-_numbers = itertools.count()
-
-
-def raise_failure(report: Exception) -> None:
-    """Raise the exception of a callback that made a compilation fail, if XLA's error message contains its mark."""
-    text = str(report)
-    mark = next((mark for mark in list(_failures) if mark in text), None)
-    if mark is not None:
-        raise _failures.pop(mark) from None
 
 
 def _tuple_of(shardings: Sequence[HloSharding]) -> HloSharding:

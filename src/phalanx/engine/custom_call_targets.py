@@ -40,16 +40,9 @@ class TargetError(PhalanxError, NotImplementedError):
     """
 
 
-class _Table:
-    """The installed kernels of each platform, and those that are registered with XLA."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, dict[str, tuple[Any, int]]] = {}
-        self.registered: set[tuple[str, str]] = set()
-        self.lock = threading.Lock()
-
-
-_table = _Table()
+_known: dict[str, dict[str, tuple[Any, int]]] = {}  # the installed kernels of each platform
+_registered: set[tuple[str, str]] = set()  # with XLA
+_lock = threading.Lock()
 
 
 def require(target: str, platform: str) -> None:
@@ -65,16 +58,16 @@ def require(target: str, platform: str) -> None:
     Examples:
       >>> require("lapack_spotrf_ffi", "cpu")
     """
-    if (platform, target) in _table.registered:
+    if (platform, target) in _registered:
         return
-    with _table.lock:
-        if (platform, target) not in _table.registered:
+    with _lock:
+        if (platform, target) not in _registered:
             _register(target, platform)
 
 
 def known_targets(platform: str) -> list[str]:
     """List the installed kernels of a platform."""
-    with _table.lock:
+    with _lock:
         return sorted(_kernels(platform))
 
 
@@ -87,12 +80,8 @@ def register(target: str, function: Any, platform: str, api_version: int = 1) ->
       platform: "cpu" or "cuda".
       api_version: 1 for typed FFI handlers, 0 for the older interface.
     """
-    with _table.lock:
-        if platform == "cpu":
-            _jax.register_custom_call_target(target, function, platform="cpu", api_version=api_version)
-        else:
-            client.cuda_plugin().register(target, function, api_version)
-        _table.registered.add((platform, target))
+    with _lock:
+        _pass_to_xla(target, function, platform, api_version)
 
 
 def register_type(name: str, type_id: Any) -> None:
@@ -110,20 +99,26 @@ def _register(target: str, platform: str) -> None:
             fix="install phalanx[cuda13]" if platform != "cpu" else "use another algorithm, or a newer jaxlib",
         )
     function, api_version = kernels[target]
-    if platform == "cpu" or target.startswith("cuhybrid_"):
-        _initialize_lapack()
+    is_hybrid = target.startswith("cuhybrid_")  # these kernels run LAPACK on the host
+    if platform == "cpu" or is_hybrid:
+        # Loads the addresses of the LAPACK routines from SciPy; later calls return at once.
+        importlib.import_module("jaxlib.cpu._lapack").initialize()
+    if is_hybrid:
+        importlib.import_module("jaxlib.gpu_solver").initialize_hybrid_kernels()
+    _pass_to_xla(target, function, platform, api_version)
+
+
+def _pass_to_xla(target: str, function: Any, platform: str, api_version: int) -> None:
     if platform == "cpu":
         _jax.register_custom_call_target(target, function, platform="cpu", api_version=api_version)
     else:
-        if target.startswith("cuhybrid_"):  # these kernels run LAPACK on the host
-            importlib.import_module("jaxlib.gpu_solver").initialize_hybrid_kernels()
         client.cuda_plugin().register(target, function, api_version)
-    _table.registered.add((platform, target))
+    _registered.add((platform, target))
 
 
 def _kernels(platform: str) -> dict[str, tuple[Any, int]]:
     """Collect the kernels of a platform by name, and register the batch-partitionable ones as such with XLA."""
-    if platform not in _table.known:
+    if platform not in _known:
         kernels: dict[str, tuple[Any, int]] = {}
         for module_name in _MODULES.get(platform, ()):
             module = importlib.import_module(module_name)
@@ -132,10 +127,5 @@ def _kernels(platform: str) -> dict[str, tuple[Any, int]]:
             # Otherwise the partitioner would gather the operands of a call along its batch dimensions.
             for name in getattr(module, "batch_partitionable_targets", list)():
                 _jax.register_custom_call_as_batch_partitionable(name)
-        _table.known[platform] = kernels
-    return _table.known[platform]
-
-
-def _initialize_lapack() -> None:
-    """Load the addresses of the LAPACK routines from SciPy; later calls return at once."""
-    importlib.import_module("jaxlib.cpu._lapack").initialize()
+        _known[platform] = kernels
+    return _known[platform]

@@ -56,6 +56,7 @@ class _Instruction(NamedTuple):
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{\s*$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
+_LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")  # removed, since tilings in layouts look like operations
 _OPCODE = re.compile(r" ([a-z][\w\-]*)\(")
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
 _CALLED = re.compile(r"\b(?:calls|to_apply|true_computation|false_computation|called_computations)=%?([\w.\-]+)")
@@ -84,8 +85,7 @@ def communications(text: str) -> list[Communication]:
       The collectives in program order; one in a function that is called twice is listed twice.
     """
     entry, computations = _computations(text)
-    places = _Places(text)
-    return list(_walk(entry, computations, places, (), ("", 0, "")))
+    return list(_walk(entry, computations, _Places(text), (), ("", 0, "")))
 
 
 def _computations(text: str) -> tuple[str, dict[str, dict[str, _Instruction]]]:
@@ -98,19 +98,10 @@ def _computations(text: str) -> tuple[str, dict[str, dict[str, _Instruction]]]:
         elif line.startswith("}"):
             current = None
         elif current is not None and (match := _INSTRUCTION.match(line)):
-            opcode = _OPCODE.search(" " + _without_layouts(match[2]))
-            if opcode is not None:
-                plain = " " + _without_layouts(match[2])
+            plain = " " + _LAYOUT.sub("", match[2])
+            if (opcode := _OPCODE.search(plain)) is not None:
                 current[match[1]] = _Instruction(plain[: opcode.start()], opcode[1], match[2])
     return entry, found
-
-
-_LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")
-
-
-def _without_layouts(text: str) -> str:
-    """Remove layouts, whose tilings look like operations."""
-    return _LAYOUT.sub("", text)
 
 
 def _walk(
@@ -144,8 +135,8 @@ def _walk(
 def _callees(instruction: _Instruction) -> list[str]:
     if instruction.opcode in ("reduce", "reduce-window", "scatter", "sort", "map", "select-and-scatter"):
         return []  # they call functions of scalars
-    listed = [name.strip().lstrip("%") for found in _BRANCHES.findall(instruction.rest) for name in found.split(",")]
-    return [*_CALLED.findall(instruction.rest), *listed]
+    listed = ",".join(_BRANCHES.findall(instruction.rest))
+    return [*_CALLED.findall(instruction.rest), *re.findall(r"[\w.\-]+", listed)]
 
 
 def _communication(
@@ -157,8 +148,8 @@ def _communication(
 ) -> Communication:
     operands = of.rest[of.rest.index(f"{of.opcode}(") + len(of.opcode) :]
     operands = operands[: operands.find(")") + 1]
-    names = [name for name in re.findall(r"%?([\w.\-]+)", operands) if name in instructions]
-    sent = sum(_bytes(instructions[name].type) for name in names)
+    names = re.findall(r"%?([\w.\-]+)", operands)
+    sent = sum(_bytes(instructions[name].type) for name in names if name in instructions)
     received = _bytes(of.type)
     if of.opcode.endswith("-start") and kind != "all-reduce":  # (operands, results, context of the runtime)
         received = _bytes(_elements(of.type)[1])
@@ -186,10 +177,7 @@ def _elements(type: str) -> list[str]:
 
 
 def _bytes(type: str) -> int:
-    bits = 0
-    for name, dims in _ARRAY.findall(type):
-        sizes = [int(d.strip("<=")) for d in dims.split(",") if d]
-        bits += _bits(name) * math.prod(sizes)
+    bits = sum(_bits(name) * math.prod(_numbers(dims)) for name, dims in _ARRAY.findall(type))
     return -(-bits // 8)
 
 
@@ -223,7 +211,10 @@ def parse_groups(text: str) -> tuple[tuple[int, ...], ...]:
     if text.startswith("mesh"):
         return _groups_along(text)
     tiles, source = text.split("<=")
-    rows = _count(source).reshape(_numbers(tiles)[0], -1)
+    return _as_tuples(_count(source).reshape(_numbers(tiles)[0], -1))
+
+
+def _as_tuples(rows: np.ndarray) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, rows.tolist()))
 
 
@@ -258,8 +249,8 @@ def _groups_along(text: str) -> tuple[tuple[int, ...], ...]:
             along.append(place[name, before])
             before, size = before * shape[along[-1]], size // shape[along[-1]]
     others = [d for d in range(len(shape)) if d not in along]
-    rows = devices.reshape(shape).transpose([*others, *along]).reshape(-1, math.prod(shape[d] for d in along))
-    return tuple(map(tuple, rows.tolist()))
+    ordered = devices.reshape(shape).transpose([*others, *along])
+    return _as_tuples(ordered.reshape(-1, math.prod(shape[d] for d in along)))
 
 
 def _numbers(text: str) -> list[int]:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from phalanx.engine import mlir, stablehlo
 from phalanx.engine.error_record import PhalanxError
@@ -134,12 +134,12 @@ def main() -> None:
     sys.stdout.buffer.flush()
     answer: dict[str, Any]
     try:
-        answer = {"programs": [asdict(p) for p in _parse_all(sys.stdin.buffer, order)]}
+        programs = [_parse(sys.stdin.buffer.read(length), order["with_text"]) for length in order["lengths"]]
+        answer = {"programs": list(map(asdict, programs))}
     except PhalanxError as error:
         answer = {"error": _fields(error)}
     except MemoryError:
-        refusal = _artifact_error(f"one that takes more than {order['memory'] >> 20} MiB")
-        answer = {"error": _fields(refusal)}
+        answer = {"error": _fields(_artifact_error(f"one that takes more than {order['memory'] >> 20} MiB"))}
     sys.stdout.buffer.write(json.dumps(answer).encode())
     sys.stdout.buffer.flush()
     os._exit(0)  # without destructors, which could crash on the objects of a malicious program
@@ -147,10 +147,6 @@ def main() -> None:
 
 def _fields(error: PhalanxError) -> dict[str, Any]:
     return {name: getattr(error, name) for name in ("where", "expected", "got", "fix")}
-
-
-def _parse_all(stream: BinaryIO, order: dict) -> list[Parsed]:
-    return [_parse(stream.read(length), order["with_text"]) for length in order["lengths"]]
 
 
 def _parse(program: bytes, with_text: bool) -> Parsed:

@@ -90,12 +90,8 @@ def clear_context_caches() -> None:
 on_clear(clear_context_caches)
 
 
-def _make_signless(width: int) -> Callable[[], ir.Type]:
-    return lambda: ir.IntegerType.get_signless(width)
-
-
-def _make_unsigned(width: int) -> Callable[[], ir.Type]:
-    return lambda: ir.IntegerType.get_unsigned(width)
+_make_signless = functools.partial(functools.partial, ir.IntegerType.get_signless)
+_make_unsigned = functools.partial(functools.partial, ir.IntegerType.get_unsigned)
 
 
 def _float(name: str) -> Callable[[], ir.Type] | None:
@@ -142,17 +138,16 @@ _SMALL_TYPES: dict[str, Callable[[], ir.Type] | None] = {
 }
 
 
-def _type_makers() -> dict[np.dtype, Callable[[], ir.Type]]:
-    makers = {np.dtype(scalar): make for scalar, make in _COMMON_TYPES.items()}
-    for name, make in _SMALL_TYPES.items():
-        if hasattr(ml_dtypes, name) and make is not None:
-            makers[np.dtype(getattr(ml_dtypes, name))] = make
+_TYPE_MAKERS: dict[np.dtype, Callable[[], ir.Type]] = {
+    **{np.dtype(scalar): make for scalar, make in _COMMON_TYPES.items()},
+    **{
+        np.dtype(getattr(ml_dtypes, name)): make
+        for name, make in _SMALL_TYPES.items()
+        if hasattr(ml_dtypes, name) and make is not None
+    },
     # `float0`, the tangent type of integers, has no values; where a module needs one, it is a bit.
-    makers[np.dtype([("float0", np.void, 0)])] = _make_signless(1)
-    return makers
-
-
-_TYPE_MAKERS = _type_makers()
+    np.dtype([("float0", np.void, 0)]): _make_signless(1),
+}
 
 
 def dtype_to_ir(dtype: np.dtype) -> ir.Type:
@@ -190,9 +185,7 @@ def dense_constant(value: np.ndarray) -> ir.DenseElementsAttr:
         return ir.DenseElementsAttr.get(
             np.ascontiguousarray(value[(slice(0, 1),) * value.ndim]), type=element, shape=value.shape
         )
-    if not value.flags.c_contiguous:
-        value = np.ascontiguousarray(value)
-    return ir.DenseElementsAttr.get(value, type=element, shape=value.shape)
+    return ir.DenseElementsAttr.get(np.asarray(value, order="C"), type=element, shape=value.shape)
 
 
 def _is_uniform(value: np.ndarray) -> bool:

@@ -6,11 +6,6 @@ types in one process.
 
 from __future__ import annotations
 
-import os
-
-# As in engine/__init__.py: jaxlib's C++ side reads the level when it is loaded.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 

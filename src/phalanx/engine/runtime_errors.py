@@ -20,30 +20,23 @@ _FIND_MARK = re.compile(_MARK + r"(\d+)")
 _FAILURES_KEPT = 256
 
 
-class _Failures:
-    """The latest exceptions raised in callbacks, by number, and those that were not raised into XLA."""
-
-    def __init__(self) -> None:
-        self.late: list[BaseException] = []
-        self.numbers = itertools.count(1)
-        self.kept: collections.OrderedDict[int, BaseException] = collections.OrderedDict()
-        self.lock = threading.Lock()
-
-    def keep(self, error: BaseException) -> int:
-        with self.lock:
-            number = next(self.numbers)
-            self.kept[number] = error
-            while len(self.kept) > _FAILURES_KEPT:
-                self.kept.popitem(last=False)
-            return number
-
-
-_failures = _Failures()
+_numbers = itertools.count(1)
+_kept: collections.OrderedDict[int, BaseException] = collections.OrderedDict()  # raised in callbacks, by number
+_late: list[BaseException] = []  # those that were not raised into XLA
+_lock = threading.Lock()
 
 
 def keep_failure(error: BaseException) -> RuntimeError:
-    """Store a callback's exception, and return the one to raise into XLA in its place."""
-    return RuntimeError(f"{_MARK}{_failures.keep(error)}")
+    """Store a callback's exception, and return the one to raise into XLA in its place.
+
+    XLA reports a failed callback as text only, so the exception is found again by the number in that text.
+    """
+    with _lock:
+        number = next(_numbers)
+        _kept[number] = error
+        while len(_kept) > _FAILURES_KEPT:
+            _kept.popitem(last=False)
+    return RuntimeError(f"{_MARK}{number}")
 
 
 def keep_late_failure(error: BaseException) -> None:
@@ -51,15 +44,15 @@ def keep_late_failure(error: BaseException) -> None:
 
     A device that stops while others wait for it in a collective would make XLA end the process after a minute.
     """
-    _failures.late.append(error)
+    _late.append(error)
 
 
 def raise_late_failure() -> None:
     """Raise the first stored exception, if there is one, and forget the others."""
-    if not _failures.late:
+    if not _late:  # This runs at each wait for an array, which should not take the lock.
         return
-    with _failures.lock:
-        late, _failures.late = _failures.late, []
+    with _lock:
+        late, _late[:] = list(_late), []
     if late:
         raise late[0]
 
@@ -68,10 +61,10 @@ def unwrap_callback_error(error: XlaRuntimeError) -> BaseException:
     """Find the exception of a Python callback behind XLA's error.
 
     Args:
-      error: the error of running a program or waiting for its results.
+      error: the error of compiling or running a program, or of waiting for its results.
 
     Returns:
       The callback's own exception, or `error` itself if no callback caused it.
     """
     mark = _FIND_MARK.search(str(error))
-    return error if mark is None else _failures.kept.get(int(mark[1]), error)
+    return error if mark is None else _kept.get(int(mark[1]), error)

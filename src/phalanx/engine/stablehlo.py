@@ -58,13 +58,9 @@ def version_for_weeks(weeks: int) -> str:
       True
     """
     requirement = hlo.StablehloCompatibilityRequirement
-    if weeks <= 0:
-        return hlo.get_version_from_compatibility_requirement(requirement.NONE)
-    if weeks <= 4:
-        return hlo.get_version_from_compatibility_requirement(requirement.WEEK_4)
-    if weeks <= 12:
-        return hlo.get_version_from_compatibility_requirement(requirement.WEEK_12)
-    return hlo.get_version_from_compatibility_requirement(requirement.MAX)
+    guarantees = {0: requirement.NONE, 4: requirement.WEEK_4, 12: requirement.WEEK_12}
+    found = next((guarantees[age] for age in guarantees if weeks <= age), requirement.MAX)
+    return hlo.get_version_from_compatibility_requirement(found)
 
 
 def serialize(module: Any, version: str | None = None) -> bytes:
@@ -184,8 +180,7 @@ def interpret(module: Any, arguments: list[np.ndarray]) -> list[np.ndarray]:
       One array for each result.
     """
     with module.context:
-        results = hlo.eval_module(module, [dense_constant(np.asarray(argument)) for argument in arguments])
-        return [np.array(result) for result in results]
+        return list(map(np.array, hlo.eval_module(module, [dense_constant(np.asarray(x)) for x in arguments])))
 
 
 def to_hlo(module: Any) -> Any:

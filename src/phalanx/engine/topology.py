@@ -30,12 +30,9 @@ def arrange_by_topology(devices: Sequence[Device], shape: tuple[int, ...]) -> np
 
 def _torus_of(devices: Sequence[Device]) -> np.ndarray[Any, Any] | None:
     """The devices at their physical coordinates, with cores as the last axis; None if they do not fill a box."""
-    places = []
-    for device in devices:
-        coords = getattr(device, "coords", None)
-        if coords is None:
-            return None
-        places.append((*coords, getattr(device, "core_on_chip", 0)))
+    if any(getattr(device, "coords", None) is None for device in devices):
+        return None
+    places = [(*device.coords, getattr(device, "core_on_chip", 0)) for device in devices]
     low = np.min(places, axis=0)
     shape = tuple((np.max(places, axis=0) - low + 1).tolist())
     if math.prod(shape) != len(devices) or len(set(places)) != len(places):

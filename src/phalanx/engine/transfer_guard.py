@@ -7,7 +7,7 @@ Builds on jaxlib's guards, which its transfers check in C++, so that an unset gu
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from jaxlib import _jax
 
@@ -85,7 +85,7 @@ def to_transfer_error(error: Exception) -> Exception:
     if found is None:
         return error
     direction, what = found.groups()
-    asked: Any = "device_get" if direction == "device-to-host" else "device_put"
+    asked = "device_get" if direction == "device-to-host" else "device_put"
     return TransferError(
         f"{direction} transfer",
         expected="no such transfer, since a guard forbids it",

@@ -113,7 +113,6 @@ class LoweredProgram:
         executable = compiler.compile_module(
             module.module,
             self.devices,
-            num_partitions=len(self.devices),
             propagate_to_outputs=[s is None for s in self.out_shardings] or [True],
             host_callbacks=module.host_callbacks,
             options=options or {},
