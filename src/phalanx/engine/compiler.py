@@ -89,7 +89,7 @@ def _compile(
         raise
 
 
-def _raise_if_option_error(error: Exception, options: Mapping[str, OptionValue]) -> None:
+def _raise_if_option_error(error: BaseException, options: Mapping[str, OptionValue]) -> None:
     """Raise a `CompilerOptionError` if XLA's error is about an option that the user set."""
     found = _OPTION_ERROR.search(str(error))
     name = (found[1] or found[2]) if found else ""

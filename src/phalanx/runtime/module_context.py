@@ -97,7 +97,7 @@ class ModuleContext:
         self.inspections: list[Inspection] = []
         self.is_self_contained = True  # whether the module's text is all that another process needs to run it
         self.keep_alive: list[Any] = []
-        self.device_assignment = devices
+        self.device_assignment: Any = devices
         self.memories: Sequence[str | None] = ()  # of the results of `main`; None for the default memory
         self.manual = manual  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # of collectives
