@@ -6,6 +6,7 @@ Builds on `numpy.searchsorted`.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,11 +89,8 @@ class RegularGridInterpolator:
         """
         method = self.method if method is None else method
         check_choice("RegularGridInterpolator", "method", method, ("linear", "nearest"))
-        xi = (
-            jnp.stack(broadcast_operands("RegularGridInterpolator", *map(jnp.asarray, xi)), -1)
-            if type(xi) is tuple
-            else xi
-        )
+        if type(xi) is tuple:
+            xi = jnp.stack(broadcast_operands("RegularGridInterpolator", *map(jnp.asarray, xi)), -1)
         (points,) = promote_inexact("RegularGridInterpolator", jnp.asarray(xi))
         if points.shape[-1:] != (len(self.grid),):
             raise ShapeError(
@@ -122,20 +120,14 @@ class RegularGridInterpolator:
             value = self._linear(cells)
         if self.fill_value is None:
             return value
-        value_rank = value.ndim - is_outside.ndim
-        return jnp.where(
-            lax.expand_dims(is_outside, tuple(range(is_outside.ndim, value.ndim))) if value_rank else is_outside,
-            self.fill_value,
-            value,
-        )
+        is_outside = lax.expand_dims(is_outside, tuple(range(is_outside.ndim, value.ndim)))
+        return jnp.where(is_outside, self.fill_value, value)
 
     def _linear(self, cells: list) -> Any:
         total: Any = 0
         value_rank = self.values.ndim - len(cells)
         for corner in itertools.product((0, 1), repeat=len(cells)):
-            weight: Any = 1
-            for offset, (_, fraction) in zip(corner, cells):
-                weight = weight * (fraction if offset else 1 - fraction)
+            weight: Any = math.prod(f if offset else 1 - f for offset, (_, f) in zip(corner, cells))
             weight = lax.expand_dims(weight, tuple(range(weight.ndim, weight.ndim + value_rank)))
             total = total + weight * self.values[tuple(i + offset for offset, (i, _) in zip(corner, cells))]
         return total

@@ -24,6 +24,7 @@ from phalanx.typing import Array, ArrayLike
 _MODES = ("constant", "nearest", "wrap", "mirror", "reflect")
 
 
+@eager_jit(static_argnames=("order", "mode"))
 def map_coordinates(
     input: ArrayLike, coordinates: Sequence[Any], order: int, mode: str = "constant", cval: ArrayLike = 0.0
 ) -> Array:
@@ -50,22 +51,17 @@ def map_coordinates(
       >>> ndimage.map_coordinates(jnp.array([0.0, 10.0]), [jnp.array([0.25, 1.0])], order=1).tolist()
       [2.5, 10.0]
     """
-    check_choice("ndimage.map_coordinates", "mode", mode, _MODES)
-    check_choice("ndimage.map_coordinates", "order", order, (0, 1))
+    name = "ndimage.map_coordinates"
+    check_choice(name, "mode", mode, _MODES)
+    check_choice(name, "order", order, (0, 1))
     places = list(coordinates)
     if len(places) != np.ndim(input):
         raise ShapeError(
-            "ndimage.map_coordinates, argument coordinates",
+            f"{name}, argument coordinates",
             expected=f"{np.ndim(input)} arrays",
             got=len(places),
             fix="pass one array of coordinates for each dimension of input",
         )
-    return _interpolate(input, places, cval, order, mode)
-
-
-@eager_jit(static_argnames=("order", "mode"))
-def _interpolate(input: ArrayLike, places: list, cval: ArrayLike, order: int, mode: str) -> Any:
-    name = "ndimage.map_coordinates"
     x = as_array(to_operand(input, name))
     fill = cast(to_operand(cval, name), x.dtype)
     if not places:

@@ -10,6 +10,7 @@ from phalanx.scipy.argument_checks import to_inexact_operands
 from phalanx.typing import ArrayLike
 
 
+@eager_jit(static_argnames=("check_finite",))
 def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple:
     """Assign each observation to the nearest code of a code book.
 
@@ -30,11 +31,6 @@ def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple
       >>> vq(jnp.array([1.0, 9.0]), jnp.array([0.0, 10.0]))[0].tolist()
       [0, 1]
     """
-    return tuple(_vq(obs, code_book))
-
-
-@eager_jit
-def _vq(obs: ArrayLike, code_book: ArrayLike) -> tuple:
     x, codes = to_inexact_operands("cluster.vq", obs, code_book)
     if x.ndim != codes.ndim or x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[1] != codes.shape[1]):
         raise ShapeError(

@@ -15,11 +15,10 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, DTypeError, promotion
-from phalanx.numpy.fft import fft, ifft
 from phalanx.numpy.operands import as_tuple, canonical_axes, cast, to_static_int
 from phalanx.numpy.shapes.padding import pad_or_truncate
 from phalanx.runtime.eager_jit import eager_jit
-from phalanx.scipy.argument_checks import to_inexact_array
+from phalanx.scipy.argument_checks import check_choice, to_inexact_array
 from phalanx.typing import Array, ArrayLike, DTypeLike
 
 _INVERSE = {2: 3, 3: 2}
@@ -140,14 +139,8 @@ def idctn(
 @eager_jit(static_argnames=("name", "type", "s", "axes", "norm"))
 def _transform(name: str, x: ArrayLike, type: int, s: tuple | None, axes: tuple | None, norm: str | None) -> Any:
     where = f"fft.{name}"
-    for argument, known, got in (("type", tuple(_INVERSE), type), ("norm", tuple(_OTHER_NORM), norm)):
-        if got not in known:
-            raise ArgumentError(
-                f"{where}, argument {argument}",
-                expected=" or ".join(map(repr, known)),
-                got=repr(got),
-                fix=f"pass {argument}={known[0]!r}",
-            )
+    check_choice(where, "type", type, tuple(_INVERSE))
+    check_choice(where, "norm", norm, tuple(_OTHER_NORM))
     x = to_inexact_array(where, x)
     if x.dtype.kind == "c":
         raise DTypeError(where, expected="real numbers", got=str(x.dtype), fix="transform x.real and x.imag separately")
@@ -173,8 +166,7 @@ def _transform(name: str, x: ArrayLike, type: int, s: tuple | None, axes: tuple 
 
 
 def _quarter_wave(x: Array, n: int, sign: int) -> Any:
-    kind = promotion.result_type(x, np.complex64)
-    return np.exp(sign * 0.5j * np.pi * np.arange(n) / n).astype(kind)
+    return np.exp(sign * 0.5j * np.pi * np.arange(n) / n).astype(promotion.result_type(x, np.complex64))
 
 
 def _ortho_scale(n: int, first: float, others: float, dtype: DTypeLike | None) -> np.ndarray:
@@ -184,8 +176,7 @@ def _ortho_scale(n: int, first: float, others: float, dtype: DTypeLike | None) -
 def _type_2(x: Array, n: int, norm: str | None) -> Any:
     # Even elements in order, then odd ones in reverse: the DFT of this sequence, rotated by quarter waves, is the DCT.
     reordered = lax.concatenate([x[..., ::2], lax.rev(x[..., 1::2], (x.ndim - 1,))], x.ndim - 1)
-    y = 2 * lax.real(fft(reordered) * _quarter_wave(x, n, -1))
-    y = cast(y, x.dtype)
+    y = cast(2 * lax.real(jnp.fft.fft(reordered) * _quarter_wave(x, n, -1)), x.dtype)
     if norm == "ortho":
         return y * _ortho_scale(n, math.sqrt(1 / (4 * n)), math.sqrt(1 / (2 * n)), x.dtype)
     return y / (2 * n) if norm == "forward" else y
@@ -201,12 +192,8 @@ def _type_3(x: Array, n: int, norm: str | None) -> Any:
     # There is no complex type of 16 bits, so narrow dtypes are transformed in complex64.
     wide = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
     z = lax.complex(cast(x, wide), -cast(mirrored, wide)) * _quarter_wave(x, n, 1)
-    v = cast(lax.real(ifft(z)), x.dtype) * n
+    v = cast(lax.real(jnp.fft.ifft(z)), x.dtype) * n
     # The inverse of the reordering in `_type_2`: even elements from the front, odd ones from the back in reverse.
     half = (n + 1) // 2
-    front, back = v[..., :half], lax.rev(v[..., half:], (v.ndim - 1,))
-    pairs = [(0, 0, 0)] * (v.ndim - 1)
-    zero = v.dtype.type(0)
-    if n == 1:
-        return front
-    return lax.pad(front, zero, [*pairs, (0, 1 - n % 2, 1)]) + lax.pad(back, zero, [*pairs, (1, n % 2, 1)])
+    front, back = v[..., :half], pad_or_truncate(lax.rev(v[..., half:], (v.ndim - 1,)), [half])
+    return lax.reshape(jnp.stack([front, back], -1), (*v.shape[:-1], 2 * half))[..., :n]

@@ -13,9 +13,8 @@ import numpy as np
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.lax import linalg as decompositions
-from phalanx.numpy import linalg
 from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix
-from phalanx.numpy.operands import cast, concrete_or_none, promote_inexact, to_operand
+from phalanx.numpy.operands import cast, concrete_or_none, promote_inexact
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_complex, to_inexact_operands
 from phalanx.typing import Array, ArrayLike, PRNGKey
@@ -29,6 +28,8 @@ _static = functools.partial(
         "overwrite_a",
         "overwrite_b",
         "check_finite",
+        "full_matrices",
+        "compute_uv",
         "permute_l",
         "mode",
         "pivoting",
@@ -40,6 +41,8 @@ _static = functools.partial(
         "max_iterations",
         "type",
         "eigvals_only",
+        "turbo",
+        "eigvals",
     ),
 )
 
@@ -71,6 +74,7 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check
     return factor if lower else adjoint(factor)
 
 
+@_static()
 def svd(
     a: ArrayLike,
     full_matrices: bool = True,
@@ -104,16 +108,9 @@ def svd(
     # The drivers of LAPACK that SciPy offers, as algorithms of `lax.linalg.svd`.
     algorithms = {"gesdd": decompositions.SvdAlgorithm.DEFAULT, "gesvd": decompositions.SvdAlgorithm.QR}
     check_choice("linalg.svd", "lapack_driver", lapack_driver, tuple(algorithms))
-    out = _svd(a, full_matrices, compute_uv, algorithms[lapack_driver])
-    return (out[0], out[1], out[2]) if compute_uv else out
-
-
-@eager_jit(static_argnames=("full_matrices", "compute_uv", "algorithm"))
-def _svd(a: ArrayLike, full_matrices: bool, compute_uv: bool, algorithm: Any) -> Any:
-    out = decompositions.svd(
-        check_matrix(a, "svd"), full_matrices=full_matrices, compute_uv=compute_uv, algorithm=algorithm
+    return decompositions.svd(
+        check_matrix(a, "svd"), full_matrices=full_matrices, compute_uv=compute_uv, algorithm=algorithms[lapack_driver]
     )
-    return out if compute_uv or not isinstance(out, tuple | list) else out[0]
 
 
 @_static()
@@ -221,9 +218,7 @@ def qr_multiply(
       [5.0]
     """
     check_choice("linalg.qr_multiply", "mode", mode, ("left", "right"))
-    x, y = promote_inexact(
-        "linalg.qr_multiply", to_operand(a, "linalg.qr_multiply"), to_operand(c, "linalg.qr_multiply")
-    )
+    x, y = to_inexact_operands("linalg.qr_multiply", a, c)
     q, r, *order = decompositions.qr(check_matrix(x, "qr_multiply"), pivoting=pivoting, full_matrices=False)
     q = lax.conj(q) if conjugate and q.dtype.kind == "c" else q
     is_compatible = y.shape[-1] == q.shape[0] if mode == "right" else y.shape[0] == q.shape[1]
@@ -237,28 +232,6 @@ def qr_multiply(
     return (jnp.matmul(y, q) if mode == "right" else jnp.matmul(q, y), r, *order)
 
 
-@eager_jit(static_argnames=("lower", "eigvals_only", "type"))
-def _eigh(a: ArrayLike, b: ArrayLike | None, lower: bool, eigvals_only: bool, type: int) -> Any:
-    x = check_matrix(a, "eigh", square=True)
-    if b is None:
-        vectors, values = decompositions.eigh(_hermitian(x, lower), lower=lower)
-        return values if eigvals_only else (values, vectors)
-    x, y = promote_inexact("linalg.eigh", x, check_matrix(b, "eigh", square=True))
-    factor = decompositions.cholesky(_hermitian(y, lower))
-    x = _hermitian(x, lower)
-    solve = functools.partial(decompositions.triangular_solve, factor, left_side=True, lower=True)
-    if type == 1:  # a v = w b v is equivalent to (L^-1 a L^-H) u = w u with v = L^-H u
-        x = adjoint(solve(adjoint(solve(x))))
-    else:  # a b v = w v and b a v = w v are equivalent to (L^H a L) u = w u
-        x = jnp.matmul(adjoint(factor), jnp.matmul(x, factor))
-    vectors, values = decompositions.eigh(x)
-    if eigvals_only:
-        return values
-    if type == 3:
-        return values, jnp.matmul(factor, vectors)
-    return values, solve(vectors, transpose_a=True, conjugate_a=True)
-
-
 def _hermitian(x: Array, lower: bool) -> Any:
     """Hermitian matrices from one of their triangles."""
     half = jnp.tril(x, -1) if lower else jnp.triu(x, 1)
@@ -268,6 +241,7 @@ def _hermitian(x: Array, lower: bool) -> Any:
     return half + adjoint(half) + middle
 
 
+@_static()
 def eigh(
     a: ArrayLike,
     b: ArrayLike | None = None,
@@ -312,8 +286,24 @@ def eigh(
             fix="omit it, and index the returned eigenvalues",
         )
     check_choice("linalg.eigh", "type", type, (1, 2, 3))
-    out = _eigh(a, b, lower, eigvals_only, type)
-    return out if eigvals_only else tuple(out)
+    x = check_matrix(a, "eigh", square=True)
+    if b is None:
+        vectors, values = decompositions.eigh(_hermitian(x, lower), lower=lower)
+        return values if eigvals_only else (values, vectors)
+    x, y = promote_inexact("linalg.eigh", x, check_matrix(b, "eigh", square=True))
+    factor = decompositions.cholesky(_hermitian(y, lower))
+    x = _hermitian(x, lower)
+    solve = functools.partial(decompositions.triangular_solve, factor, left_side=True, lower=True)
+    if type == 1:  # a v = w b v is equivalent to (L^-1 a L^-H) u = w u with v = L^-H u
+        x = adjoint(solve(adjoint(solve(x))))
+    else:  # a b v = w v and b a v = w v are equivalent to (L^H a L) u = w u
+        x = jnp.matmul(adjoint(factor), jnp.matmul(x, factor))
+    vectors, values = decompositions.eigh(x)
+    if eigvals_only:
+        return values
+    if type == 3:
+        return values, jnp.matmul(factor, vectors)
+    return values, solve(vectors, transpose_a=True, conjugate_a=True)
 
 
 def eigh_tridiagonal(
@@ -498,20 +488,14 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple:
         idle = size == 0
         size = cast(lax.select(idle, lax.full_like(size, 1), size), t.dtype)
         c, s = (lax.select(idle, lax.full_like(mu, e), v / size) for v, e in ((mu, 1), (low, 0)))
-        turned = lax.dynamic_update_slice(
-            lax.full((n, n), 0, t.dtype), _square(lax.conj(c), lax.conj(s), -s, c), (m - 1, m - 1)
-        )
-        others = cast((rows != m) & (rows != m - 1), t.dtype)
-        g = turned + jnp.diag(others)
-        t = jnp.matmul(jnp.matmul(g, t), adjoint(g))
-        t = t.at[m, m - 1].set(0)
+        rotation = lax.reshape(jnp.stack([lax.conj(c), lax.conj(s), -s, c]), (2, 2))
+        others = jnp.diag(cast((rows != m) & (rows != m - 1), t.dtype))
+        g = lax.dynamic_update_slice(others, rotation, (m - 1, m - 1))
+        # The rotation zeroes the entry up to rounding only.
+        t = jnp.matmul(jnp.matmul(g, t), adjoint(g)).at[m, m - 1].set(0)
         return t, jnp.matmul(z, adjoint(g))
 
     return lax.fori_loop(0, n - 1, turn, (t, z)) if n > 1 else (t, z)
-
-
-def _square(a: Array, b: Array, c: Array, d: Array) -> Any:
-    return lax.reshape(jnp.concatenate([lax.reshape(v, (1,)) for v in (a, b, c, d)], 0), (2, 2))
 
 
 @_static()
@@ -550,15 +534,14 @@ def polar(
     x = check_matrix(a, "polar")
     m, n = x.shape[-2:]
     if x.ndim != 2 or (method == "qdwh" and (m < n if side == "right" else m > n)):
-        shape = {"right": "m >= n", "left": "m <= n"}[side]
         raise ShapeError(
             "linalg.polar",
-            expected=f"a matrix of m rows and n columns, {shape}",
+            expected=f"a matrix of m rows and n columns, m {'>=' if side == 'right' else '<='} n",
             got=x.shape,
             fix="use method='svd', or the other side",
         )
     if method == "svd":
-        u, s, vh = linalg.svd(x, full_matrices=False)
+        u, s, vh = jnp.linalg.svd(x, full_matrices=False)
         s = cast(s, x.dtype)
         p = jnp.matmul(adjoint(vh) * s, vh) if side == "right" else jnp.matmul(u * s, adjoint(u))
         return jnp.matmul(u, vh), p

@@ -13,7 +13,6 @@ from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax import linalg as decompositions
-from phalanx.numpy import linalg
 from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix
 from phalanx.numpy.operands import as_array, broadcast_shapes, broadcast_to_shape, cast, promote_inexact, to_operand
 from phalanx.runtime.eager_jit import eager_jit
@@ -61,10 +60,10 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     Examples:
       >>> import phalanx.numpy as jnp
       >>> from phalanx.scipy import linalg
-      >>> linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).item()
+      >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).item()
       -2.0
     """
-    return linalg.det(a)
+    return jnp.linalg.det(a)
 
 
 @eager_jit(static_argnames=("overwrite_a", "check_finite"))
@@ -84,10 +83,10 @@ def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     Examples:
       >>> import phalanx.numpy as jnp
       >>> from phalanx.scipy import linalg
-      >>> linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
+      >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
       [[0.5, 0.0], [0.0, 0.25]]
     """
-    return linalg.inv(a)
+    return jnp.linalg.inv(a)
 
 
 @eager_jit(static_argnames=("lower", "overwrite_a", "overwrite_b", "debug", "check_finite", "assume_a"))
@@ -121,15 +120,13 @@ def solve(
     Examples:
       >>> import phalanx.numpy as jnp
       >>> from phalanx.scipy import linalg
-      >>> linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.ones(2)).tolist()
+      >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.ones(2)).tolist()
       [0.5, 0.25]
     """
     check_choice("linalg.solve", "assume_a", assume_a, ("gen", "sym", "her", "pos"))
     x, y, is_vector = _columns(a, b, "solve")
-    if assume_a != "pos":
-        return _restore_vector(linalg.solve(x, y), is_vector)
-
-    return _restore_vector(_cho_solve(_cholesky(x, lower), y, lower), is_vector)
+    out = _cho_solve(_cholesky(x, lower), y, lower) if assume_a == "pos" else jnp.linalg.solve(x, y)
+    return _restore_vector(out, is_vector)
 
 
 @eager_jit(static_argnames=("trans", "lower", "unit_diagonal", "overwrite_b", "debug", "check_finite"))
@@ -263,6 +260,7 @@ def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
     return tuple(decompositions.lu(check_matrix(a, "lu_factor")))[:2]
 
 
+@eager_jit(static_argnames=("trans", "overwrite_b", "check_finite"))
 def lu_solve(
     lu_and_piv: tuple, b: ArrayLike, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
@@ -288,11 +286,7 @@ def lu_solve(
       [0.5, 0.5]
     """
     check_choice("linalg.lu_solve", "trans", trans, (0, 1, 2))
-    return _lu_solved(lu_and_piv[0], lu_and_piv[1], b, trans)
-
-
-@eager_jit(static_argnames=("trans",))
-def _lu_solved(packed: Array, pivots: ArrayLike, b: ArrayLike, trans: int) -> Any:
+    packed, pivots = lu_and_piv
     x, y, is_vector = _columns(packed, b, "lu_solve")
     # LAPACK stores successive row exchanges; the solve needs the permutation that they compose to.
     order = decompositions.lu_pivots_to_permutation(as_array(pivots), x.shape[-1])
@@ -336,12 +330,11 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "
       [[0.25, 0.25], [0.25, 0.25]]
     """
     check_choice("linalg.solve_sylvester", "method", method, ("schur", "eigen"))
-    name = "linalg.solve_sylvester"
-    a, b, c = to_inexact_operands(name, A, B, C)
+    a, b, c = to_inexact_operands("linalg.solve_sylvester", A, B, C)
     a, b, c = (check_matrix(v, "solve_sylvester", square=s) for v, s in ((a, True), (b, True), (c, False)))
     if not a.ndim == b.ndim == c.ndim == 2 or c.shape != (a.shape[0], b.shape[0]):
         raise ShapeError(
-            name,
+            "linalg.solve_sylvester",
             expected="matrices [m, m], [n, n] and [m, n]",
             got=f"{a.shape}, {b.shape} and {c.shape}",
             fix="pass C with as many rows as A and as many columns as B",
@@ -371,8 +364,8 @@ def sylvester(a: ArrayLike, b: ArrayLike, method: str, tol: float) -> Any:
         a_eigenvalues, b_eigenvalues = jnp.diagonal(t), jnp.diagonal(s)
         u_inverse, v_inverse = adjoint(u), adjoint(v)
     else:
-        (a_eigenvalues, u), (b_eigenvalues, v) = linalg.eig(a), linalg.eig(b)
-        u_inverse, v_inverse = linalg.inv(u), linalg.inv(v)
+        (a_eigenvalues, u), (b_eigenvalues, v) = jnp.linalg.eig(a), jnp.linalg.eig(b)
+        u_inverse, v_inverse = jnp.linalg.inv(u), jnp.linalg.inv(v)
     sums = lax.expand_dims(a_eigenvalues, (1,)) + lax.expand_dims(b_eigenvalues, (0,))
     # The equation has a unique solution if and only if no eigenvalue of A is the negative of one of B.
     is_singular = lax.reduce_or(lax.abs(sums) < tol, (0, 1))

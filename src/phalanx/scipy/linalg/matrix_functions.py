@@ -7,6 +7,7 @@ Source: Higham (2005), doi:10.1137/04061101X (exponential); Higham (2008), Funct
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,6 @@ from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError, dtypes
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax import linalg as decompositions
-from phalanx.numpy import linalg
 from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix
 from phalanx.numpy.operands import cast
 from phalanx.runtime.eager_jit import eager_jit
@@ -60,18 +60,15 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     given = x.dtype
     x = cast(x, np.dtype(np.float32)) if size < 4 else x
     coefficients, bound = _PADE[max(size, 4)]
-    norms = lax.stop_gradient(linalg.norm(x, 1, (-2, -1)))
+    norms = lax.stop_gradient(jnp.linalg.norm(x, 1, (-2, -1)))
     # Scaling and squaring: exp(x) = exp(x / 2^count)^(2^count), with count such that the Pade approximant is accurate.
     count = lax.max(lax.ceil(lax.log(lax.max(norms, norms.dtype.type(bound)) / bound) / math.log(2)), norms * 0)
     # The negated comparison is true for NaN as well.
-    too_large = lax.bitwise_not(count <= max_squarings)  # also NaN
+    too_large = lax.bitwise_not(count <= max_squarings)
     count = jnp.where(too_large, 0, count)
     wide = lambda v: lax.expand_dims(v, (v.ndim, v.ndim + 1))
     over, under = _fraction(coefficients, x * cast(wide(lax.exp2(-count)), x.dtype))
-    if upper_triangular:
-        y = decompositions.triangular_solve(under, over, left_side=True)
-    else:
-        y = linalg.solve(under, over)
+    solve = functools.partial(decompositions.triangular_solve, left_side=True) if upper_triangular else jnp.linalg.solve
 
     def square(i: Array, y: Array) -> Any:
         # The loop has the length `max_squarings`; the product is skipped once no matrix of the batch needs it.
@@ -80,7 +77,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
         return lax.cond(lax.reduce_or(needed, tuple(range(needed.ndim))), twice, lambda y: y, y)
 
     # A fixed number of steps, of which a batch element uses the first `count`, keeps the loop differentiable.
-    y = lax.fori_loop(0, max_squarings, square, y)
+    y = lax.fori_loop(0, max_squarings, square, solve(under, over))
     return cast(jnp.where(wide(too_large), cast(np.nan, y.dtype), y), given)
 
 
@@ -91,12 +88,13 @@ def _fraction(c: tuple, x: Array) -> tuple:
     powers = [one, square]
     while 2 * len(powers) < len(c):
         powers.append(jnp.matmul(powers[-1], square))
-    odd, even = (sum(float(k) * p for k, p in zip(c[start::2], powers, strict=False)) for start in (1, 0))
+    even, odd = (sum(float(k) * p for k, p in zip(c[start::2], powers, strict=False)) for start in (0, 1))
     odd = jnp.matmul(x, odd)
     scale = 1.0 / float(c[0])  # avoids overflow
     return (even + odd) * scale, (even - odd) * scale
 
 
+@eager_jit(static_argnames=("compute_expm",))
 def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: bool = True) -> Any:
     """The Frechet derivative of the matrix exponential.
 
@@ -120,14 +118,7 @@ def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None, compu
       [[1.0, 0.0], [0.0, 1.0]]
     """
     check_choice("linalg.expm_frechet", "method", method, (None, "SPS", "blockEnlarge"))
-    out = _expm_frechet(A, E, method or "SPS")
-    return tuple(out) if compute_expm else out[1]
-
-
-@eager_jit(static_argnames=("method",))
-def _expm_frechet(a: ArrayLike, e: ArrayLike, method: str) -> tuple:
-    a, e = to_inexact_operands("linalg.expm_frechet", a, e)
-    a, e = (check_matrix(v, "expm_frechet", square=True) for v in (a, e))
+    a, e = (check_matrix(v, "expm_frechet", square=True) for v in to_inexact_operands("linalg.expm_frechet", A, E))
     if a.shape != e.shape:
         raise ShapeError(
             "linalg.expm_frechet, argument E",
@@ -135,12 +126,13 @@ def _expm_frechet(a: ArrayLike, e: ArrayLike, method: str) -> tuple:
             got=e.shape,
             fix="pass E with the shape of A",
         )
-    if method == "SPS":
-        return tuple(jvp(expm, (a,), (e,)))
-    n = a.shape[-1]
-    upper = lax.concatenate([a, e], a.ndim - 1)
-    whole = expm(lax.concatenate([upper, lax.concatenate([a * 0, a], a.ndim - 1)], a.ndim - 2))
-    return whole[..., :n, :n], whole[..., :n, n:]
+    if method == "blockEnlarge":
+        n = a.shape[-1]
+        whole = expm(jnp.concatenate([jnp.concatenate([a, e], -1), jnp.concatenate([a * 0, a], -1)], -2))
+        value, derivative = whole[..., :n, :n], whole[..., :n, n:]
+    else:
+        value, derivative = jvp(expm, (a,), (e,))
+    return (value, derivative) if compute_expm else derivative
 
 
 @eager_jit(static_argnames=("blocksize",))
@@ -164,8 +156,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Any:
       >>> linalg.sqrtm(jnp.array([[4.0, 0.0], [0.0, 9.0]])).real.tolist()
       [[2.0, 0.0], [0.0, 3.0]]
     """
-    if blocksize != 1:
-        check_choice("linalg.sqrtm", "blocksize", blocksize, (1,))
+    check_choice("linalg.sqrtm", "blocksize", blocksize, (1,))
     x = to_complex(_check_single_matrix(A, "sqrtm"))
     return _root(x) if np.size(x) else x
 
@@ -235,11 +226,10 @@ def funm(A: ArrayLike, func: Callable, disp: bool = True) -> Any:
       [[4.0, 0.0], [0.0, 9.0]]
     """
     t, z = decompositions.schur(to_complex(_check_single_matrix(A, "funm")))
-    n = t.shape[0]
     d = jnp.diagonal(t)
     gaps = lax.expand_dims(d, (0,)) - lax.expand_dims(d, (1,))
-    places = lax.iota(np.dtype(np.int32), n)
-    offsets = lax.expand_dims(places, (0,)) - lax.expand_dims(places, (1,))
+    n = t.shape[0]
+    offsets = np.arange(n, dtype=np.int32) - np.arange(n, dtype=np.int32)[:, None]
     safe = jnp.where(gaps == 0, 1, gaps)
 
     # f commutes with t. For superdiagonal p this is an equation for the elements of f on it, in terms of those on the
@@ -253,9 +243,8 @@ def funm(A: ArrayLike, func: Callable, disp: bool = True) -> Any:
     if disp:
         return out
     eps = float(dtypes.finfo(t.dtype).eps)
-    distances = lax.abs(gaps)
-    nearest = lax.reduce_min(jnp.where(offsets > 0, distances, np.inf), (0, 1))
+    nearest = lax.reduce_min(jnp.where(offsets > 0, lax.abs(gaps), np.inf), (0, 1))
     nearest = jnp.where(nearest == 0, eps, nearest)
-    error = lax.min(1.0, lax.max(eps, eps / nearest * linalg.norm(jnp.triu(t, 1), 1)))
+    error = lax.min(1.0, lax.max(eps, eps / nearest * jnp.linalg.norm(jnp.triu(t, 1), 1)))
     broken = lax.reduce_or(lax.bitwise_not(lax.is_finite(lax.abs(f))), (0, 1))
     return out, jnp.where(broken, np.inf, error)

@@ -72,12 +72,10 @@ def block_diag(*arrs: Any) -> Array:
                 got=p.shape,
                 fix="pass matrices, vectors or scalars",
             )
-    parts = [lax.reshape(p, ((1, 1), (1, *np.shape(p)), np.shape(p))[np.ndim(p)]) for p in parts]
-    width, before, rows = sum(p.shape[1] for p in parts), 0, []
-    for p in parts:
-        rows.append(lax.pad(p, p.dtype.type(0), [(0, 0, 0), (before, width - before - p.shape[1], 0)]))
-        before += p.shape[1]
-    return lax.concatenate(rows, 0)
+    parts = [jnp.atleast_2d(p) for p in parts]
+    *starts, width = np.cumsum([0, *(p.shape[1] for p in parts)]).tolist()
+    edges = [(start, width - start - p.shape[1], 0) for start, p in zip(starts, parts)]
+    return lax.concatenate([lax.pad(p, p.dtype.type(0), [(0, 0, 0), edge]) for p, edge in zip(parts, edges)], 0)
 
 
 @eager_jit
@@ -99,12 +97,17 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """
     (c,) = _vectors("toeplitz", c)
     c, r = (c, lax.conj(c) if c.dtype.kind == "c" else c) if r is None else _vectors("toeplitz", c, r)
-    c, r = _broadcast_batch("toeplitz", c, r)
+    return _along_diagonals("toeplitz", jnp.flip(c, -1), r)[..., ::-1, :]
+
+
+def _along_diagonals(name: str, c: Array, r: Array) -> Any:
+    """Hankel matrices with the first columns `c` and the last rows `r`, whose first element is ignored."""
+    c, r = _broadcast_batch(name, c, r)
     m, n = c.shape[-1], r.shape[-1]
+    # There is nothing to gather from where both are empty.
     if not m or not n:
         return lax.full((*c.shape[:-1], m, n), 0, c.dtype)
-    line = lax.concatenate([lax.rev(c, (c.ndim - 1,)), r[..., 1:]], c.ndim - 1)
-    return line[..., m - 1 - np.arange(m)[:, None] + np.arange(n)]
+    return lax.concatenate([c, r[..., 1:]], c.ndim - 1)[..., np.arange(m)[:, None] + np.arange(n)]
 
 
 def circulant(c: ArrayLike) -> Any:
@@ -145,13 +148,7 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
       [[1, 2], [2, 3]]
     """
     (c,) = _vectors("hankel", c)
-    c, r = (c, c * 0) if r is None else _vectors("hankel", c, r)
-    c, r = _broadcast_batch("hankel", c, r)
-    m, n = c.shape[-1], r.shape[-1]
-    if not m or not n:
-        return lax.full((*c.shape[:-1], m, n), 0, c.dtype)
-    line = lax.concatenate([c, r[..., 1:]], c.ndim - 1)
-    return line[..., np.arange(m)[:, None] + np.arange(n)]
+    return _along_diagonals("hankel", *((c, c * 0) if r is None else _vectors("hankel", c, r)))
 
 
 @eager_jit(static_argnames=("n", "mode"))
@@ -194,8 +191,7 @@ def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     longest, least = max(m, n), min(m, n)
     rows = {"full": n + m - 1, "same": longest, "valid": longest - least + 1}[mode]
     first = {"full": 0, "same": (least - 1) // 2, "valid": least - 1}[mode]
-    edge = [(0, 0, 0)] * (x.ndim - 1)
-    wide = lax.pad(x, x.dtype.type(0), [*edge, (n - 1, n - 1, 0)])
+    wide = lax.pad(x, x.dtype.type(0), [*[(0, 0, 0)] * (x.ndim - 1), (n - 1, n - 1, 0)])
     return wide[..., n - 1 + first + np.arange(rows)[:, None] - np.arange(n)]
 
 
@@ -278,20 +274,13 @@ def fiedler_companion(a: ArrayLike) -> Array:
         )
     n = x.shape[-1] - 1
     x = x / x[..., :1]
+    even, odd = np.arange(0, n, 2), np.arange(1, n, 2)
+    # Even rows have -a_(i+1), its right neighbor, and a 1 next to that; odd rows a 1 two columns before the diagonal.
+    near, far = even[even + 1 < n], even[even + 2 < n]
     out = lax.full((*x.shape[:-1], n, n), 0, x.dtype)
-    if n == 0:
-        return out
-    if n == 1:
-        return out.at[..., 0, 0].set(-x[..., 1])
-    for i in range(0, n, 2):  # even rows have -a_(i+1), and its right neighbor
-        out = out.at[..., i, max(i - 1, 0)].set(-x[..., i + 1])
-        if i + 1 < n:
-            out = out.at[..., i, i + 1].set(-x[..., i + 2])
-        if i + 2 < n:
-            out = out.at[..., i, i + 2].set(1)
-    for i in range(1, n, 2):
-        out = out.at[..., i, max(i - 2, 0)].set(1)
-    return out
+    out = out.at[..., even, np.maximum(even - 1, 0)].set(-x[..., even + 1])
+    out = out.at[..., near, near + 1].set(-x[..., near + 2]).at[..., far, far + 2].set(1)
+    return out.at[..., odd, np.maximum(odd - 2, 0)].set(1)
 
 
 def dft(n: int, scale: str | None = None, *, dtype: DTypeLike | None = None) -> Array:
@@ -467,8 +456,8 @@ def invpascal(n: int, kind: str | None = None) -> Array:
 
 def _pascal(n: int, kind: str | None, name: str, sign: int) -> np.ndarray:
     check_choice(f"linalg.{name}", "kind", kind, (None, "symmetric", "lower", "upper"))
-    lower = np.array([[sign ** (i + j) * math.comb(i, j) for j in range(n)] for i in range(n)], np.float64)
-    lower = lower.reshape(n, n)
+    rows = [[sign ** (i + j) * math.comb(i, j) for j in range(n)] for i in range(n)]
+    lower = np.array(rows, np.float64).reshape(n, n)
     if kind in ("lower", "upper"):
         return lower if kind == "lower" else lower.T
     return lower @ lower.T if sign > 0 else lower.T @ lower

@@ -14,9 +14,8 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, ShapeError
-from phalanx.numpy import linalg
 from phalanx.numpy.operands import as_array, cast
-from phalanx.scipy.argument_checks import to_inexact_array
+from phalanx.scipy.argument_checks import int32_zero, to_inexact_array
 from phalanx.transforms import value_and_grad
 from phalanx.typing import Array, ArrayLike
 
@@ -103,21 +102,19 @@ def minimize(
 def _bfgs(
     evaluate: Callable, x: Array, norm: float | Array, gtol: float, maxiter: int | None, line_search_maxiter: int
 ) -> Any:
-    n = x.shape[0]
     # The default of SciPy.
-    limit = 200 * n if maxiter is None else maxiter
-    identity = jnp.eye(n, dtype=x.dtype)
+    limit = 200 * x.shape[0] if maxiter is None else maxiter
+    identity = jnp.eye(x.shape[0], dtype=x.dtype)
 
     def should_continue(state: tuple) -> Any:
         _, _, g, _, k, _, failed = state
-        return (linalg.norm(g, norm) > gtol) & (k < limit) & lax.bitwise_not(failed)
+        return (jnp.linalg.norm(g, norm) > gtol) & (k < limit) & lax.bitwise_not(failed)
 
     def advance(state: tuple) -> tuple:
         x, f, g, h, k, count, _ = state
         p = -jnp.dot(h, g, precision="highest")
         # Rounding can make the approximate inverse Hessian indefinite; steepest descent is always a descent direction.
-        down = jnp.dot(p, g) < 0
-        p = jnp.where(down, p, -g)
+        p = jnp.where(jnp.dot(p, g) < 0, p, -g)
         t, f_new, g_new, tried, found = _line_search(evaluate, x, f, g, p, line_search_maxiter)
         # The step and the change of the gradient, with the names of Nocedal & Wright.
         s, y = t * p, g_new - g
@@ -127,14 +124,12 @@ def _bfgs(
         left = identity - jnp.outer(s, y) / safe
         turned = jnp.dot(jnp.dot(left, h, precision="highest"), left.T, precision="highest") + jnp.outer(s, s) / safe
 
-        h = jnp.where(curvature > 0, turned, h)
-        return x + s, f_new, g_new, h, k + 1, count + tried, lax.bitwise_not(found)
+        return x + s, f_new, g_new, jnp.where(curvature > 0, turned, h), k + 1, count + tried, lax.bitwise_not(found)
 
     f, g = evaluate(x)
-    zero, no = cast(0, np.dtype(np.int32)), as_array(np.False_)
-    start = (x, f, g, identity, as_array(zero), as_array(zero + 1), no)
+    start = (x, f, g, identity, int32_zero(), int32_zero() + 1, as_array(np.False_))
     x, f, g, h, k, count, failed = lax.while_loop(should_continue, advance, start)
-    done = linalg.norm(g, norm) <= gtol
+    done = jnp.linalg.norm(g, norm) <= gtol
     # The status codes of `jax.scipy.optimize`, so that programs that compare them keep working.
     status = jnp.where(done, 0, jnp.where(failed, 5, 1))
     return OptimizeResults(x, done, status, f, g, h, count, count, k)
@@ -151,9 +146,6 @@ def _line_search(evaluate: Callable, x: Array, f: Array, g: Array, p: Array, lim
     """
     slope = jnp.dot(p, g)
 
-    def should_continue(state: tuple) -> Any:
-        return lax.bitwise_not(state[-1]) & (state[-2] < limit)
-
     def attempt(state: tuple) -> tuple:
         low, f_low, d_low, high, f_high, d_high, t, _, _, _, tried, _ = state
         f_t, g_t = evaluate(x + t * p)
@@ -166,11 +158,9 @@ def _line_search(evaluate: Callable, x: Array, f: Array, g: Array, p: Array, lim
         low, f_low, d_low = (jnp.where(long, a, b) for a, b in ((low, t), (f_low, f_t), (d_low, d_t)))
         high, f_high, d_high = (jnp.where(long, b, a) for a, b in ((high, t), (f_high, f_t), (d_high, d_t)))
         new = jnp.where(high == np.inf, 4 * t, _cubic_minimum(low, f_low, d_low, high, f_high, d_high))
-        new = jnp.where(found, t, new)
-        return low, f_low, d_low, high, f_high, d_high, new, t, f_t, g_t, tried + 1, found
+        return low, f_low, d_low, high, f_high, d_high, jnp.where(found, t, new), t, f_t, g_t, tried + 1, found
 
     nothing = f * 0
-    first = lax.full_like(f, 1)
     state = (
         nothing,
         f,
@@ -178,14 +168,14 @@ def _line_search(evaluate: Callable, x: Array, f: Array, g: Array, p: Array, lim
         nothing + np.inf,
         nothing,
         nothing,
-        first,
+        lax.full_like(f, 1),
         nothing,
         f,
         g,
-        as_array(cast(0, np.dtype(np.int32))),
+        int32_zero(),
         as_array(np.False_),
     )
-    out = lax.while_loop(should_continue, attempt, state)
+    out = lax.while_loop(lambda state: lax.bitwise_not(state[-1]) & (state[-2] < limit), attempt, state)
     t, f_t, g_t, tried, found = out[7:]
     # If no step satisfies both conditions, any step that decreases the function is used.
     lower = (f_t < f) | found

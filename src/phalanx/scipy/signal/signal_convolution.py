@@ -11,7 +11,6 @@ from typing import Any
 from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError
 from phalanx.lax import PrecisionLike
-from phalanx.numpy.fft import fftn, ifftn, irfftn, rfftn
 from phalanx.numpy.operands import as_array, broadcast_shapes, canonical_axes, cast
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_inexact_operands
@@ -35,11 +34,6 @@ def _operands(name: str, in1: Array, in2: Array, mode: str, rank: int | None = N
     return xs
 
 
-def _reverse_and_conjugate(x: Array) -> Any:
-    x = lax.rev(x, tuple(range(x.ndim)))
-    return lax.conj(x) if x.dtype.kind == "c" else x
-
-
 def _must_swap(x: Array, y: Array, dims: Sequence[int], name: str) -> bool:
     """Whether to swap the arrays, so that the second one fits inside of the first, for mode `"valid"`.
 
@@ -56,6 +50,16 @@ def _must_swap(x: Array, y: Array, dims: Sequence[int], name: str) -> bool:
             fix="pass mode='same' or mode='full'",
         )
     return True
+
+
+def _arrange(name: str, in1: Array, in2: Array, mode: str, rank: int | None = None) -> tuple[Array, Array]:
+    """The operands of a convolution that computes the convolution or correlation `name`, the larger one first."""
+    x, y = _operands(name, in1, in2, mode, rank)
+    # Swapping changes a correlation, so the second array is reversed before the swap.
+    swapped = mode == "valid" and _must_swap(x, y, range(x.ndim), name)
+    if name.startswith("correlate"):
+        y = jnp.conjugate(lax.rev(y, tuple(range(y.ndim))))
+    return (y, x) if swapped else (x, y)
 
 
 def _crop(full: Array, x: Array, y: Array, dims: Sequence[int], mode: str) -> Any:
@@ -75,10 +79,7 @@ def _direct(x: Array, y: Array, mode: str, precision: PrecisionLike) -> Any:
     rank = x.ndim
     if rank == 0:
         return x * y
-    edges = []
-    for k in y.shape:
-        low = {"full": k - 1, "same": k - 1 - (k - 1) // 2, "valid": 0}[mode]
-        edges.append((low, {"full": k - 1, "same": k - 1 - low, "valid": 0}[mode]))
+    edges = [{"full": (k - 1, k - 1), "same": (k // 2, (k - 1) // 2), "valid": (0, 0)}[mode] for k in y.shape]
     batch = lambda v: lax.expand_dims(v, (0, 1))
     out = lax.conv_general_dilated(
         batch(x), batch(lax.rev(y, tuple(range(rank)))), (1,) * rank, edges, precision=precision
@@ -89,17 +90,8 @@ def _direct(x: Array, y: Array, mode: str, precision: PrecisionLike) -> Any:
 @eager_jit(static_argnames=("name", "mode", "method", "precision"))
 def _convolve(name: str, in1: ArrayLike, in2: ArrayLike, mode: str, method: str, precision: PrecisionLike) -> Any:
     check_choice(f"signal.{name}", "method", method, ("auto", "direct", "fft"))
-    x, y = _operands(name, in1, in2, mode)
-    dims = range(x.ndim)
-    # Swapping changes a correlation, so the second array is reversed before the swap.
-    swapped = mode == "valid" and _must_swap(x, y, dims, name)
-    if name == "correlate":
-        y = _reverse_and_conjugate(y)
-    if swapped:
-        x, y = y, x
-    if method == "fft":
-        return _by_fft(x, y, mode, tuple(dims))
-    return _direct(x, y, mode, precision)
+    x, y = _arrange(name, in1, in2, mode)
+    return _by_fft(x, y, mode, tuple(range(x.ndim))) if method == "fft" else _direct(x, y, mode, precision)
 
 
 def convolve(
@@ -158,11 +150,7 @@ def _convolve_2d(
     name: str, in1: ArrayLike, in2: ArrayLike, mode: str, boundary: str, fillvalue: ArrayLike, precision: PrecisionLike
 ) -> Any:
     check_choice(f"signal.{name}", "boundary", boundary, tuple(_BOUNDARIES))
-    x, y = _operands(name, in1, in2, mode, rank=2)
-    swapped = mode == "valid" and _must_swap(x, y, (0, 1), name)
-    y = _reverse_and_conjugate(y) if name == "correlate2d" else y
-    if swapped:
-        x, y = y, x
+    x, y = _arrange(name, in1, in2, mode, rank=2)
     if mode == "valid":
         return _direct(x, y, "valid", precision)
     # Extending the first array by the size of the second reduces every boundary to mode 'valid'.
@@ -276,6 +264,6 @@ def _by_fft(x: Array, y: Array, mode: str, dims: tuple) -> Any:
         return x * y
     # Padding to the full size makes the circular convolution of the transform a linear one.
     sizes = tuple(x.shape[i] + y.shape[i] - 1 for i in dims)
-    forward, backward = (fftn, ifftn) if x.dtype.kind == "c" else (rfftn, irfftn)
+    forward, backward = (jnp.fft.fftn, jnp.fft.ifftn) if x.dtype.kind == "c" else (jnp.fft.rfftn, jnp.fft.irfftn)
     full = backward(forward(x, sizes, dims) * forward(y, sizes, dims), sizes, dims)
     return _crop(cast(full, x.dtype), x, y, dims, mode)

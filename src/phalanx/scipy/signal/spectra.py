@@ -13,19 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import ArgumentError, ShapeError, dtypes, promotion
-from phalanx.numpy.fft import fft, ifft, irfft, rfft
-from phalanx.numpy.operands import (
-    as_array,
-    broadcast_shapes,
-    broadcast_to_shape,
-    canonical_axis,
-    cast,
-    promote_inexact,
-    to_operand,
-)
+from phalanx.core import ArgumentError, ShapeError, dtypes
+from phalanx.numpy.operands import as_array, broadcast_shapes, broadcast_to_shape, canonical_axis, cast, to_operand
 from phalanx.runtime.eager_jit import eager_jit
-from phalanx.scipy.argument_checks import check_choice, to_inexact_array
+from phalanx.scipy.argument_checks import check_choice, to_complex, to_inexact_array, to_inexact_operands
 from phalanx.typing import Array, ArrayLike
 
 _WINDOWS = {
@@ -68,11 +59,12 @@ def _make_window(window: str | tuple[Any, ...] | ArrayLike, nperseg: int, name: 
 
 
 class _Segments(NamedTuple):
-    """The length, overlap and transform length of the segments of a signal."""
+    """The length, overlap and transform length of the segments of a signal, and the window that weights them."""
 
     length: int
     overlap: int
     nfft: int
+    window: Array
 
     @property
     def step(self) -> int:
@@ -81,14 +73,16 @@ class _Segments(NamedTuple):
 
 def _segments(
     name: str,
-    window: str | tuple[Any, ...] | ArrayLike,
+    window: ArrayLike | None,
+    named: str | tuple[Any, ...] | None,
     nperseg: int | None,
     noverlap: int | None,
     nfft: int | None,
     longest: int,
     default: int,
+    dtype: np.dtype,
 ) -> _Segments:
-    given = None if isinstance(window, str | tuple) else np.shape(window)[0]
+    given = None if window is None else np.shape(window)[0]
     length = given if nperseg is None and given is not None else int(default if nperseg is None else nperseg)
     if given is None and length > longest:
         length = longest
@@ -106,7 +100,13 @@ def _segments(
                 got=got,
                 fix=f"omit {argument} to use its default",
             )
-    return _Segments(length, overlap, size)
+    values = _make_window(named if window is None else window, length, name)
+    return _Segments(length, overlap, size, cast(as_array(to_operand(values, f"signal.{name}")), dtype))
+
+
+def _split_window(window: str | tuple[Any, ...] | ArrayLike) -> tuple[Any, Any]:
+    """An array, which is an operand of the compiled program, and a name, which is static; one of them is None."""
+    return (None, window) if isinstance(window, str | tuple) else (window, None)
 
 
 def _remove_trend(x: Array, kind: str | None) -> Any:
@@ -115,18 +115,12 @@ def _remove_trend(x: Array, kind: str | None) -> Any:
     return kind(x) if callable(kind) else _detrend_last(x, kind, (0,))
 
 
-def _spectra(
-    x: Array,
-    window: str | tuple[Any, ...] | ArrayLike,
-    cut: _Segments,
-    trend: str | Callable[[Array], Array] | bool,
-    onesided: bool,
-) -> Any:
+def _spectra(x: Array, cut: _Segments, trend: str | Callable[[Array], Array] | bool, onesided: bool) -> Any:
     """The Fourier transforms of the segments of the last dimension: [..., segments, frequencies]."""
     count = (x.shape[-1] - cut.overlap) // cut.step
     places = np.arange(count)[:, None] * cut.step + np.arange(cut.length)
-    parts = _remove_trend(x[..., places], trend) * window
-    return rfft(parts, cut.nfft) if onesided else fft(parts, cut.nfft)
+    parts = _remove_trend(x[..., places], trend) * cut.window
+    return jnp.fft.rfft(parts, cut.nfft) if onesided else jnp.fft.fft(parts, cut.nfft)
 
 
 def _onesided(asked: bool, *xs: Any) -> bool:
@@ -184,8 +178,7 @@ def csd(
     check_choice("signal.csd", "scaling", scaling, ("density", "spectrum"))
     check_choice("signal.csd", "average", average, ("mean", "median"))
     options = nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average
-    array, named = (None, window) if isinstance(window, str | tuple) else (window, None)
-    return _csd(x, y, fs, array, named, *options)
+    return _csd(x, y, fs, *_split_window(window), *options)
 
 
 @eager_jit(
@@ -206,30 +199,24 @@ def _csd(
     axis: int,
     average: str,
 ) -> tuple:
-    same = y is None or y is x
-    given = [as_array(to_operand(v, "signal.csd")) for v in ((x,) if same else (x, y))]
-    given = [as_array(v) for v in promote_inexact("signal.csd", *given)]
+    signals = (x,) if y is None or y is x else (x, y)
+    given = [as_array(v) for v in to_inexact_operands("signal.csd", *signals)]
     axes = [canonical_axis(axis, v.ndim, "signal.csd") for v in given]
     given = [jnp.moveaxis(v, i, -1) for v, i in zip(given, axes)]
     longest = max(v.shape[-1] for v in given)
-    window = named if window is None else window
-    cut = _segments("csd", window, nperseg, noverlap, nfft, longest, 256)
-    values = _make_window(window, cut.length, "csd")
-    real = np.dtype(given[0].dtype.name.replace("complex128", "float64").replace("complex64", "float32"))
-    values = cast(as_array(to_operand(values, "signal.csd")), real)
+    real = _real_of(given[0])
+    cut = _segments("csd", window, named, nperseg, noverlap, nfft, longest, 256, real)
     given = [jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, longest - v.shape[-1])]) for v in given]
     onesided = _onesided(return_onesided, *given)
-    first, *others = (_spectra(v, values, cut, detrend, onesided) for v in given)
+    first, *others = (_spectra(v, cut, detrend, onesided) for v in given)
     # The periodogram of each segment is too noisy; the average over segments below reduces its variance.
     product = lax.conj(first) * (others[0] if others else first)
-    weight = 1 / (fs * jnp.sum(values * values)) if scaling == "density" else 1 / lax.square(jnp.sum(values))
-    product = product * weight
+    values = cut.window
+    product = product / (fs * jnp.sum(values * values) if scaling == "density" else lax.square(jnp.sum(values)))
     if onesided:  # add the power at negative frequencies
-        twice = np.full(product.shape[-1], 2.0)
-        twice[0] = 1
+        k = np.arange(cut.nfft // 2 + 1)
         # The frequency 0, and the Nyquist frequency of an even length, have no negative counterpart.
-        twice[-1] = 1 if cut.nfft % 2 == 0 else 2
-        product = product * twice.astype(real)
+        product = product * np.where((k == 0) | (2 * k == cut.nfft), 1, 2).astype(real)
     product = _unbiased_median(product) if average == "median" else jnp.mean(product, axis=-2)
     rank = broadcast_shapes(*(v.shape[:-1] for v in given))
     return _frequencies(cut, fs, onesided), jnp.moveaxis(product, -1, axes[0] if len(rank) + 1 == given[0].ndim else -1)
@@ -328,8 +315,7 @@ def stft(
     """
     check_choice("signal.stft", "boundary", boundary, tuple(_EXTENSIONS))
     options = nperseg, noverlap, nfft, detrend, return_onesided, boundary, padded, axis
-    array, named = (None, window) if isinstance(window, str | tuple) else (window, None)
-    return _stft(x, fs, array, named, *options)
+    return _stft(x, fs, *_split_window(window), *options)
 
 
 @eager_jit(
@@ -352,9 +338,7 @@ def _stft(
     x = to_inexact_array("signal.stft", x)
     axis = canonical_axis(axis, x.ndim, "signal.stft")
     x = jnp.moveaxis(x, axis, -1)
-    window = named if window is None else window
-    cut = _segments("stft", window, nperseg, noverlap, nfft, x.shape[-1], 256)
-    values = cast(as_array(to_operand(_make_window(window, cut.length, "stft"), "signal.stft")), _real_of(x))
+    cut = _segments("stft", window, named, nperseg, noverlap, nfft, x.shape[-1], 256, _real_of(x))
     edge = [(0, 0)] * (x.ndim - 1)
     if boundary is not None:
         mode, more = _EXTENSIONS[boundary]
@@ -362,7 +346,7 @@ def _stft(
     if padded:
         x = jnp.pad(x, [*edge, (0, (-(x.shape[-1] - cut.length) % cut.step) % cut.length)])
     onesided = _onesided(return_onesided, x)
-    z = _spectra(x, values, cut, detrend, onesided) / jnp.sum(values)
+    z = _spectra(x, cut, detrend, onesided) / jnp.sum(cut.window)
     times = np.arange(z.shape[-2]) * cut.step + cut.length / 2 - (cut.length / 2 if boundary is not None else 0)
     times = jnp.array(times.astype(dtypes.canonicalize_dtype(np.float64))) / fs
     return _frequencies(cut, fs, onesided), times, jnp.moveaxis(jnp.moveaxis(z, -2, -1), -2, axis)
@@ -416,8 +400,7 @@ def istft(
             fix="pass the result of signal.stft, frequencies by times",
         )
     options = nperseg, noverlap, nfft, input_onesided, bool(boundary), time_axis, freq_axis
-    array, named = (None, window) if isinstance(window, str | tuple) else (window, None)
-    return _istft(Zxx, fs, array, named, *options)
+    return _istft(Zxx, fs, *_split_window(window), *options)
 
 
 @eager_jit(
@@ -436,8 +419,7 @@ def _istft(
     time_axis: int,
     freq_axis: int,
 ) -> tuple:
-    z = as_array(to_operand(z, "signal.istft"))
-    z = cast(z, promotion.result_type(z, np.complex64))
+    z = to_complex(as_array(to_operand(z, "signal.istft")))
     time, freq = (canonical_axis(i, z.ndim, "signal.istft") for i in (time_axis, freq_axis))
     if time == freq:
         raise ArgumentError(
@@ -451,16 +433,15 @@ def _istft(
     inferred = 2 * (z.shape[-2] - 1) if input_onesided else z.shape[-2]
     length = inferred if nperseg is None else int(nperseg)
     size = (inferred + 1 if input_onesided and length == inferred + 1 else inferred) if nfft is None else int(nfft)
-    window = named if window is None else window
-    cut = _segments("istft", window, length, noverlap, size, length, length)
-    values = cast(as_array(to_operand(_make_window(window, cut.length, "istft"), "signal.istft")), _real_of(z))
-    parts = irfft(z, cut.nfft, axis=-2) if input_onesided else ifft(z, cut.nfft, axis=-2)
-    parts = jnp.moveaxis(parts, -1, -2)[..., : cut.length] * (values * jnp.sum(values))
+    cut = _segments("istft", window, named, length, noverlap, size, length, length, _real_of(z))
+    parts = jnp.fft.irfft(z, cut.nfft, axis=-2) if input_onesided else jnp.fft.ifft(z, cut.nfft, axis=-2)
+    parts = jnp.moveaxis(parts, -1, -2)[..., : cut.length] * (cut.window * jnp.sum(cut.window))
     total = cut.length + (count - 1) * cut.step
     places = np.arange(count)[:, None] * cut.step + np.arange(cut.length)
     # Overlap-add of the windowed segments, normalized by the overlap-added squares of the window.
     x = lax.full((*parts.shape[:-2], total), 0, parts.dtype).at[..., places].add(parts)
-    norm = lax.full((total,), 0, values.dtype).at[places].add(broadcast_to_shape(values * values, places.shape))
+    squares = broadcast_to_shape(lax.square(cut.window), places.shape)
+    norm = lax.full((total,), 0, squares.dtype).at[places].add(squares)
     if boundary:
         half = cut.length // 2
         x, norm = x[..., half : total - half], norm[half : total - half]
@@ -497,11 +478,9 @@ def _detrend_last(x: Array, type: str, bp: tuple) -> Any:
         ramp = np.arange(1, size + 1) / size
         # An orthonormal basis of the lines over a segment; subtracting the projection on it removes the trend.
         basis = np.linalg.qr(np.stack([ramp, np.ones(size)], 1))[0] if size > 1 else np.ones((1, 1))
-        basis = jnp.array(basis.astype(_real_of(x)))
-        part = x[..., start:stop]
-        share = lax.dot_general(part, cast(basis, x.dtype), (((x.ndim - 1,), (0,)), ((), ())), precision="highest")
-        line = lax.dot_general(share, cast(basis, x.dtype), (((x.ndim - 1,), (1,)), ((), ())), precision="highest")
-        parts.append(part - line)
+        basis, part = jnp.array(basis.astype(x.dtype)), x[..., start:stop]
+        share = jnp.matmul(part, basis, precision="highest")
+        parts.append(part - jnp.matmul(share, basis.T, precision="highest"))
     return lax.concatenate(parts, x.ndim - 1) if parts else x
 
 

@@ -18,9 +18,7 @@ import numpy as np
 from phalanx import lax, numpy as jnp, random
 from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.engine import guard_methods as _guard_methods, publish as _publish
-from phalanx.numpy.linalg import eigh
 from phalanx.numpy.operands import broadcast_operands, promote_inexact
-from phalanx.numpy.ufuncs import ufunc_table
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey
 
 
@@ -203,8 +201,7 @@ class Rotation(NamedTuple):
     def apply(self, vectors: ArrayLike, inverse: bool = False) -> Array:
         """Rotate vectors, float[*s, 3]; with `inverse` by the inverse rotation."""
         v = _check_shape(vectors, "apply", (3,))
-        matrix = self.as_matrix()
-        matrix = matrix.swapaxes(-1, -2) if inverse else matrix
+        matrix = (self.inv() if inverse else self).as_matrix()
         return jnp.sum(matrix * v[..., None, :], axis=-1)
 
     def as_euler(self, seq: str, degrees: bool = False) -> Array:
@@ -226,13 +223,12 @@ class Rotation(NamedTuple):
             a, b, c, d = q[3], q[i], q[j], q[k] * sign
         else:
             a, b, c, d = q[3] - q[j], q[i] + q[k] * sign, q[j] + q[3], q[k] * sign - q[i]
-        middle = 2 * ufunc_table.arctan2(ufunc_table.hypot(c, d), ufunc_table.hypot(a, b))
-        half_sum, half_difference = ufunc_table.arctan2(b, a), ufunc_table.arctan2(d, c)
+        middle = 2 * jnp.arctan2(jnp.hypot(c, d), jnp.hypot(a, b))
+        half_sum, half_difference = jnp.arctan2(b, a), jnp.arctan2(d, c)
         eps = 1e-7 if self.quat.dtype == np.float64 else 1e-4
         # Gimbal lock: only the sum or the difference of the outer angles is determined.
         near, far = lax.abs(middle) <= eps, lax.abs(middle - math.pi) <= eps
-        first = half_sum - half_difference
-        last = half_sum + half_difference
+        first, last = half_sum - half_difference, half_sum + half_difference
         if not symmetric:
             last, middle = last * sign, middle - math.pi / 2
         together = jnp.where(near, 2 * half_sum, 2 * half_difference * (1 if turning else -1))
@@ -269,12 +265,11 @@ class Rotation(NamedTuple):
         """The rotation vectors, axis times an angle up to pi, float[*s, 3]."""
         q = _canonical(self.quat)
         size = _length(q[..., :3])[..., None]
-        angle = 2 * ufunc_table.arctan2(size, q[..., 3:])
+        angle = 2 * jnp.arctan2(size, q[..., 3:])
         small = angle < 1e-3
         square = angle * angle
         scale = jnp.where(small, 2 + square / 12 + 7 * square * square / 2880, angle / jnp.where(small, 1, size))
-        vector = scale * q[..., :3]
-        return vector * (180 / math.pi) if degrees else vector
+        return scale * q[..., :3] * (180 / math.pi if degrees else 1)
 
     def inv(self) -> Rotation:
         """The inverse rotations."""
@@ -282,15 +277,15 @@ class Rotation(NamedTuple):
 
     def magnitude(self) -> Array:
         """The rotation angles in radians, from 0 to pi."""
-        return 2 * ufunc_table.arctan2(_length(self.quat[..., :3]), lax.abs(self.quat[..., 3]))
+        return 2 * jnp.arctan2(_length(self.quat[..., :3]), lax.abs(self.quat[..., 3]))
 
     def mean(self, weights: ArrayLike | None = None) -> Rotation:
         """The mean of the rotations, weighted by `weights`: the largest eigenvector of the sum of outer products."""
-        q = self.quat if not self.single else self.quat[None]
+        q = jnp.atleast_2d(self.quat)
         weighted = q if weights is None else q * jnp.asarray(weights)[:, None].astype(q.dtype)
         # q and -q are the same rotation; their outer products agree, so the mean does not depend on the sign.
         products = lax.dot_general(weighted, q, (((0,), (0,)), ((), ())), precision="highest")
-        return Rotation(eigh(products).eigenvectors[:, -1])
+        return Rotation(jnp.linalg.eigh(products).eigenvectors[:, -1])
 
     @property
     def single(self) -> bool:

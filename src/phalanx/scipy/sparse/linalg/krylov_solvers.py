@@ -16,7 +16,6 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError
-from phalanx.numpy.linalg import lstsq
 from phalanx.numpy.operands import as_array, cast, to_operand
 from phalanx.numpy.ravel_pytree import ravel_pytree
 from phalanx.scipy.argument_checks import check_choice, int32_zero
@@ -55,7 +54,7 @@ def _solve(
 ) -> tuple:
     flat, unravel = ravel_pytree(b)
     if np.dtype(flat.dtype).kind not in "fc":
-        flat, unravel = ravel_pytree(_inexact(b))
+        flat, unravel = ravel_pytree(cast(as_array(b), np.dtype(np.float32)))
     start = flat * 0 if x0 is None else cast(ravel_pytree(x0)[0], flat.dtype)
     if start.shape != flat.shape:
         raise ShapeError(
@@ -70,18 +69,14 @@ def _solve(
     def transpose_precondition(v: Array) -> Any:
         return linear_transpose(precondition, v)(v)[0]
 
-    def solve(multiply: Callable, rhs: Array) -> Any:
-        return iterate(multiply, rhs, start, precondition, _bound(rhs, tol, atol))
-
-    def transpose_solve(multiply: Callable, rhs: Array) -> Any:
-        return iterate(multiply, rhs, rhs * 0, transpose_precondition, _bound(rhs, tol, atol))
-
-    x = lax.custom_linear_solve(multiply, flat, solve, transpose_solve, symmetric=symmetric)
+    x = lax.custom_linear_solve(
+        multiply,
+        flat,
+        lambda multiply, rhs: iterate(multiply, rhs, start, precondition, _bound(rhs, tol, atol)),
+        lambda multiply, rhs: iterate(multiply, rhs, rhs * 0, transpose_precondition, _bound(rhs, tol, atol)),
+        symmetric=symmetric,
+    )
     return unravel(x), None
-
-
-def _inexact(b: Array) -> Any:
-    return cast(as_array(b), np.dtype(np.float32))
 
 
 def _bound(b: Array, tol: float, atol: float) -> Any:
@@ -129,10 +124,6 @@ def cg(
     def iterate(multiply: Callable, rhs: Array, x: Array, precondition: Callable, bound: Array) -> Any:
         limit = 10 * rhs.shape[0] if maxiter is None else maxiter
 
-        def should_continue(state: tuple) -> Any:
-            _, r, _, _, k = state
-            return (_square(r) > bound) & (k < limit)
-
         def step_once(state: tuple) -> tuple:
             x, r, p, gamma, k = state
             ap = multiply(p)
@@ -145,13 +136,9 @@ def cg(
         r = rhs - multiply(x)
         z = precondition(r)
         start = (x, r, z, jnp.vdot(r, z), int32_zero())
-        return lax.while_loop(should_continue, step_once, start)[0]
+        return lax.while_loop(lambda s: (_square(s[1]) > bound) & (s[-1] < limit), step_once, start)[0]
 
-    return _solve("cg", iterate, A, b, x0, tol, atol, M, symmetric=_is_real(b))
-
-
-def _is_real(b: Array) -> bool:
-    return np.dtype(ravel_pytree(b)[0].dtype).kind != "c"
+    return _solve("cg", iterate, A, b, x0, tol, atol, M, symmetric=np.dtype(ravel_pytree(b)[0].dtype).kind != "c")
 
 
 def bicgstab(
@@ -186,10 +173,6 @@ def bicgstab(
     def iterate(multiply: Callable, rhs: Array, x: Array, precondition: Callable, bound: Array) -> Any:
         limit = 10 * rhs.shape[0] if maxiter is None else maxiter
 
-        def should_continue(state: tuple) -> Any:
-            r, k = state[1], state[-1]
-            return (_square(r) > bound) & (k < limit) & (k >= 0)
-
         def step_once(state: tuple) -> tuple:
             x, r, shadow, p, v, rho, alpha, omega, k = state
             new = jnp.vdot(shadow, r)
@@ -212,9 +195,8 @@ def bicgstab(
             return x, r, shadow, p, v, new, alpha, jnp.where(omega == 0, 1, omega), k
 
         r = rhs - multiply(x)
-        one = lax.full((), 1, rhs.dtype)
-        start = (x, r, r, r * 0, r * 0, one, one, one, int32_zero())
-        return lax.while_loop(should_continue, step_once, start)[0]
+        start = (x, r, r, r * 0, r * 0, *[lax.full((), 1, rhs.dtype)] * 3, int32_zero())
+        return lax.while_loop(lambda s: (_square(s[1]) > bound) & (s[-1] < limit) & (s[-1] >= 0), step_once, start)[0]
 
     return _solve("bicgstab", iterate, A, b, x0, tol, atol, M, symmetric=False)
 
@@ -259,20 +241,16 @@ def gmres(
         n = rhs.shape[0]
         limit, m = 10 * n if maxiter is None else maxiter, min(restart, n)
 
-        def should_continue(state: tuple) -> Any:
-            _, r, k = state
-            return (_square(r) > bound) & (k < limit)
-
         def cycle(state: tuple) -> tuple:
             x, r, k = state
             basis, images = _krylov(multiply, precondition, r, m)
             # `y` holds the coefficients of the basis vectors whose combined image is closest to the residual.
-            y = lstsq(images.T, r)[0]
+            y = jnp.linalg.lstsq(images.T, r)[0]
             x = x + precondition(jnp.matmul(basis.T, y))
             return x, rhs - multiply(x), k + 1
 
         start = (x, rhs - multiply(x), int32_zero())
-        return lax.while_loop(should_continue, cycle, start)[0]
+        return lax.while_loop(lambda s: (_square(s[1]) > bound) & (s[-1] < limit), cycle, start)[0]
 
     return _solve("gmres", iterate, A, b, x0, tol, atol, M, symmetric=False)
 
@@ -283,7 +261,6 @@ def _krylov(multiply: Callable, precondition: Callable, r: ArrayLike | None, m: 
     Gram-Schmidt is applied twice, since one pass loses orthogonality to rounding. Rows are zeros once the subspace is
     exhausted.
     """
-    n = r.shape[0]
     size = lax.sqrt(_square(r))
     first = r / cast(jnp.where(size == 0, 1, size), r.dtype)
     eps = 1e-6 if np.dtype(r.dtype).itemsize // (2 if np.dtype(r.dtype).kind == "c" else 1) < 8 else 1e-14
@@ -294,14 +271,14 @@ def _krylov(multiply: Callable, precondition: Callable, r: ArrayLike | None, m: 
         basis = lax.dynamic_update_slice_in_dim(basis, q[None], k, 0)
         images = lax.dynamic_update_slice_in_dim(images, image[None], k, 0)
         w = image
+        # One pass of Gram-Schmidt loses orthogonality by rounding; two are enough (Giraud et al., 2005,
+        # doi:10.1007/s00211-005-0615-4).
         for _ in range(2):
-            w = w - jnp.matmul(jnp.matmul(lax.conj(basis) if basis.dtype.kind == "c" else basis, w), basis)
+            w = w - jnp.matmul(jnp.matmul(jnp.conjugate(basis), w), basis)
         length = lax.sqrt(_square(w))
-        whole = lax.sqrt(_square(image))
-        spent = length <= eps * whole
+        spent = length <= eps * lax.sqrt(_square(image))
         q = jnp.where(spent, 0, w / cast(jnp.where(spent, 1, length), w.dtype))
         return basis, images, q
 
-    empty = lax.full((m, n), 0, r.dtype)
-    basis, images, _ = lax.fori_loop(0, m, step, (empty, empty, first))
-    return basis, images
+    empty = lax.full((m, *r.shape), 0, r.dtype)
+    return lax.fori_loop(0, m, step, (empty, empty, first))[:2]
