@@ -321,8 +321,8 @@ class _Views:
         )
 
 
-for _name, _view in vars(_Views).items():
+for _name, _attribute in vars(_Views).items():
     if not _name.startswith("__"):
-        setattr(Array, _name, _view)
+        setattr(Array, _name, _attribute)
 
 install(methods())

@@ -10,6 +10,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import DTypeError, dtypes
 from phalanx.numpy.operands import cast, check_choice, flatten_without_axis, to_operand
+from phalanx.numpy.shapes.padding import pad_or_truncate
 from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs.ufunc_implementations import to_bool
 from phalanx.runtime.eager_jit import eager_jit
@@ -54,14 +55,11 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
             got=str(x.dtype),
             fix="turn the numbers into bits, for example with a != 0",
         )
-    x = to_bool(x)
     shifts = _order(bitorder, "packbits")
-    x, axis = flatten_without_axis(x, axis, "packbits")
+    x, axis = flatten_without_axis(cast(to_bool(x), _UINT8), axis, "packbits")
     x = moveaxis(x, axis, -1)
-    n = x.shape[-1]
-    x = cast(x, _UINT8)
     # The size may be symbolic, so that the comparison is explicit.
-    if (missing := -n % 8) != 0:
+    if (missing := -x.shape[-1] % 8) != 0:
         x = lax.pad(x, np.uint8(0), [(0, 0, 0)] * (x.ndim - 1) + [(0, missing, 0)])
     x = lax.reshape(x, (*x.shape[:-1], x.shape[-1] // 8, 8))
     # The shifted bits do not overlap: their sum is their bitwise or.
@@ -101,13 +99,8 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
     shifts = _order(bitorder, "unpackbits")
     x, axis = flatten_without_axis(x, axis, "unpackbits")
     x = moveaxis(x, axis, -1)
-    bits = (x[..., None] >> shifts) & np.uint8(1)
-    bits = lax.reshape(bits, (*x.shape[:-1], 8 * x.shape[-1]))
+    bits = lax.reshape((x[..., None] >> shifts) & np.uint8(1), (*x.shape[:-1], 8 * x.shape[-1]))
     if count is not None:
-        size = bits.shape[-1]
         # A negative count drops bits from the end.
-        count = count + size if count < 0 else count
-        if count > size:
-            bits = lax.pad(bits, np.uint8(0), [(0, 0, 0)] * (bits.ndim - 1) + [(0, count - size, 0)])
-        bits = bits[..., :count]
+        bits = pad_or_truncate(bits, [count + bits.shape[-1] if count < 0 else count])
     return moveaxis(bits, -1, axis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -60,14 +61,9 @@ def diff(
             fix="pass n=1 or more, and at least a vector",
         )
     axis = canonical_axis(axis, x.ndim, "diff")
-    parts = []
-    for v in (prepend, x, append):
-        if v is None:
-            continue
-        v = to_operand(v, "diff")
-        if not v.ndim:
-            v = broadcast_to_shape(v, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
-        parts.append(v)
+    edge = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    parts = [to_operand(v, "diff") for v in (prepend, x, append) if v is not None]
+    parts = [v if v.ndim else broadcast_to_shape(v, edge) for v in parts]
     x = concatenate(parts, axis) if len(parts) > 1 else as_array(x)
     for _ in range(n):
         size = x.shape[axis]
@@ -94,8 +90,7 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike
       [0, 3, 5]
     """
     out = diff(ravel(ary))
-    parts = [v if v is None else cast(ravel(v), out.dtype) for v in (to_begin, to_end)]
-    before, after = parts
+    before, after = (v if v is None else cast(ravel(v), out.dtype) for v in (to_begin, to_end))
     return concatenate([v for v in (before, out, after) if v is not None], 0)
 
 
@@ -137,9 +132,8 @@ def gradient(f: ArrayLike, *varargs: Any, axis: Axis = None, edge_order: int | N
             got=len(varargs),
             fix="pass one spacing per axis, or a single one for all",
         )
-    spacings = list(varargs) or [1.0]
     # One spacing applies to all axes.
-    spacings = spacings * len(axes) if len(spacings) == 1 else spacings
+    spacings = varargs if len(varargs) > 1 else (varargs or (1.0,)) * len(axes)
     out = [_gradient_along(x, h, i) for h, i in zip(spacings, axes, strict=True)]
     return out[0] if len(out) == 1 else out
 
@@ -154,15 +148,12 @@ def _gradient_along(x: Array, h: Array, axis: int) -> Any:
             fix="leave out axes of size 1 with axis=, or pass more samples",
         )
 
-    def part(a: int, b: int) -> Any:
-        return lax.slice_in_dim(x, a, b, axis=axis)
-
+    part = functools.partial(lax.slice_in_dim, x, axis=axis)
     # Even spacing: one difference formula, divided by the spacing at the end.
     if np.ndim(h) == 0:
-        ends = [part(1, 2) - part(0, 1), part(n - 1, n) - part(n - 2, n - 1)]
-        # The spacing is divided out once, after the concatenation.
         inner = (part(2, n) - part(0, n - 2)) * 0.5
-        return concatenate([ends[0], inner, ends[1]], axis) / h
+        # The spacing is divided out once, after the concatenation.
+        return concatenate([part(1, 2) - part(0, 1), inner, part(n - 1, n) - part(n - 2, n - 1)], axis) / h
     if np.shape(h) != (n,):
         raise ShapeError(
             "gradient",
@@ -171,11 +162,9 @@ def _gradient_along(x: Array, h: Array, axis: int) -> Any:
             fix="give a vector of that length, or a number",
         )
     steps = diff(to_operand(h, "gradient"))
-    shape = tuple(-1 if i == axis else 1 for i in range(x.ndim))
-    steps = steps.reshape(shape)
+    steps = steps.reshape(tuple(-1 if i == axis else 1 for i in range(x.ndim)))
 
-    def step(a: int, b: int) -> Any:
-        return lax.slice_in_dim(steps, a, b, axis=axis)
+    step = functools.partial(lax.slice_in_dim, steps, axis=axis)
 
     # Second-order formula for uneven spacing: the weights are those of the parabola through three neighbours.
     before, after = step(0, n - 2), step(1, n - 1)
@@ -208,62 +197,15 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     """
     if x is None:
         (y,) = promote_inexact("trapezoid", to_operand(y, "trapezoid"))
-        y = moveaxis(y, axis, -1)
     else:
         y, x = promote_inexact("trapezoid", to_operand(y, "trapezoid"), to_operand(x, "trapezoid"))
-        y = moveaxis(y, axis, -1)
         dx = diff(x) if x.ndim == 1 else moveaxis(diff(x, axis=axis), axis, -1)
+    y = moveaxis(y, axis, -1)
     # Each interval contributes its width times the mean of the values at its ends.
     return sum(dx * (y[..., 1:] + y[..., :-1]), axis=-1) * 0.5
 
 
-@eager_jit(static_argnames=("left_kind", "period_kind"))
-def _interp(
-    x: Array,
-    xp: Array,
-    fp: Array,
-    left: Array,
-    right: Array,
-    period: ArrayLike | None,
-    left_kind: Any,
-    period_kind: Any,
-) -> Any:
-    x, xp = promote_inexact("interp", to_operand(x, "interp"), to_operand(xp, "interp"))
-    if x.dtype.kind == "c":
-        raise DTypeError("interp", expected="real coordinates", got=str(x.dtype), fix="pass x.real and xp.real")
-    (fp,) = promote_inexact("interp", to_operand(fp, "interp"))
-    if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
-        raise ShapeError(
-            "interp",
-            expected="vectors xp and fp of one size",
-            got=f"{xp.shape} and {fp.shape}",
-            fix="flatten both, or map over rows with phalanx.vmap",
-        )
-    if period_kind:
-        period = lax.abs(cast(to_operand(period, "interp"), xp.dtype))
-        # One period is sorted and extended by one point at each end, so that every x lies between two points.
-        x, xp = x % period, xp % period
-        xp, fp = lax.sort((xp, fp), num_keys=1)
-        xp = concatenate([xp[-1:] - period, xp, xp[:1] + period])
-        fp = concatenate([fp[-1:], fp, fp[:1]])
-    n = xp.shape[0]
-    # The index of the segment: clamping extends the first and the last segment beyond the data.
-    i = lax.clamp(np.int32(1), searchsorted(xp, x, side="right"), cast(max_dim(n - 1, 1), np.dtype(np.int32)))
-    low, high = (fp.at[i - 1].get(mode="clip"), fp.at[i].get(mode="clip"))
-    start, end = xp.at[i - 1].get(mode="clip"), xp.at[i].get(mode="clip")
-    width = end - start
-    # Repeated coordinates would divide by 0, and its NaN would enter the gradient through the unselected branch of
-    # `where`: the divisor is replaced first.
-    flat = lax.abs(width) <= np.spacing(np.finfo(np.float32).eps) if width.dtype != np.float64 else width == 0
-    f = where(flat, low, low + (x - start) / where(flat, 1, width) * (high - low))
-    if left_kind == "extrapolate":
-        return f
-    if not period_kind:
-        f = where(x < xp[0], fp[0] if left is None else left, f)
-        f = where(x > xp[-1], fp[-1] if right is None else right, f)
-    return f
-
-
+@eager_jit
 def interp(
     x: ArrayLike,
     xp: ArrayLike,
@@ -293,12 +235,39 @@ def interp(
       >>> jnp.interp(1.5, jnp.array([1.0, 2.0]), jnp.array([10.0, 20.0])).item()
       15.0
     """
+    x, xp = promote_inexact("interp", to_operand(x, "interp"), to_operand(xp, "interp"))
+    if x.dtype.kind == "c":
+        raise DTypeError("interp", expected="real coordinates", got=str(x.dtype), fix="pass x.real and xp.real")
+    (fp,) = promote_inexact("interp", to_operand(fp, "interp"))
+    if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
+        raise ShapeError(
+            "interp",
+            expected="vectors xp and fp of one size",
+            got=f"{xp.shape} and {fp.shape}",
+            fix="flatten both, or map over rows with phalanx.vmap",
+        )
+    if period is not None:
+        period = lax.abs(cast(to_operand(period, "interp"), xp.dtype))
+        # One period is sorted and extended by one point at each end, so that every x lies between two points.
+        x, xp = x % period, xp % period
+        xp, fp = lax.sort((xp, fp), num_keys=1)
+        xp = concatenate([xp[-1:] - period, xp, xp[:1] + period])
+        fp = concatenate([fp[-1:], fp, fp[:1]])
+    last = cast(max_dim(xp.shape[0] - 1, 1), np.dtype(np.int32))
+    # The index of the segment: clamping extends the first and the last segment beyond the data.
+    i = lax.clamp(np.int32(1), searchsorted(xp, x, side="right"), last)
+    low, high = (fp.at[i - 1].get(mode="clip"), fp.at[i].get(mode="clip"))
+    start, end = xp.at[i - 1].get(mode="clip"), xp.at[i].get(mode="clip")
+    width = end - start
+    # Repeated coordinates would divide by 0, and its NaN would enter the gradient through the unselected branch of
+    # `where`: the divisor is replaced first.
+    flat = lax.abs(width) <= np.spacing(np.finfo(np.float32).eps) if width.dtype != np.float64 else width == 0
+    f = where(flat, low, low + (x - start) / where(flat, 1, width) * (high - low))
     # The end segments are extended by leaving out the comparison with the first and the last point.
-    extrapolate = isinstance(left, str) or isinstance(right, str)
-    bounds = (None, None) if extrapolate else (left, right)
-    return _interp(
-        x, xp, fp, *bounds, period, left_kind="extrapolate" if extrapolate else "", period_kind=period is not None
-    )
+    if period is None and not isinstance(left, str) and not isinstance(right, str):
+        f = where(x < xp[0], fp[0] if left is None else left, f)
+        f = where(x > xp[-1], fp[-1] if right is None else right, f)
+    return f
 
 
 @eager_jit(static_argnames=("axis",))
@@ -325,13 +294,12 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, perio
     x = cast(x, promotion.result_type(x, period))
     integers = not dtypes.issubdtype(promotion.result_type(x, period), np.inexact)
     half = period // 2 if integers else divide(period, 2)
-    discont = half if discont is None else discont
     axis = canonical_axis(axis, x.ndim, "unwrap")
     step = diff(x, axis=axis)
     turned = mod(step + half, period) - half
     # A jump of exactly half a period keeps its sign, as in NumPy.
     turned = where((turned == -half) & (step > 0), half, turned)
-    correction = where(absolute(step) < discont, 0, turned - step)
+    correction = where(absolute(step) < (half if discont is None else discont), 0, turned - step)
     # Each jump shifts all following angles: the corrections are summed cumulatively.
     rest = lax.slice_in_dim(x, 1, x.shape[axis], axis=axis) + cumsum(correction, axis=axis)
     return concatenate([lax.slice_in_dim(x, 0, 1, axis=axis), rest], axis)

@@ -38,8 +38,7 @@ def _vector(x: Array, name: str, max_rank: int = 1) -> Any:
 @eager_jit(static_argnames=("unroll",))
 def _horner(p: ArrayLike, x: Array, unroll: int) -> Any:
     p, x = promote("polyval", p, x)
-    shape = x.shape
-    y = lax.full(shape, 0, p.dtype)
+    y = lax.full(x.shape, 0, p.dtype)
     # A short Horner scheme is faster without a loop.
     if not is_symbolic(p.shape[0]) and p.shape[0] <= 2 * unroll:
         for i in range(p.shape[0]):
@@ -134,8 +133,7 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
     x, y = _vector(a1, "polymul"), _vector(a2, "polymul")
     if trim_leading_zeros:
         x, y = (trim_zeros(v, "f") if np.any(np.asarray(v)) else v[-1:] for v in (x, y))
-    x, y = promote_inexact("polymul", x, y)
-    return convolve(x, y)
+    return convolve(*promote_inexact("polymul", x, y))
 
 
 def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> tuple:
@@ -157,9 +155,7 @@ def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> 
       [[1.0, -1.0], [0.0, 0.0, 0.0]]
     """
     q, r = _polydiv(_vector(u, "polydiv"), _vector(v, "polydiv"))
-    if trim_leading_zeros:
-        r = trim_zeros(r, "f")
-    return q, r
+    return q, trim_zeros(r, "f") if trim_leading_zeros else r
 
 
 @eager_jit
@@ -237,8 +233,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
             "polyint, argument m", expected="a number >= 0", got=m, fix="use polyder(p, -m) for derivatives"
         )
     x = _vector(p, "polyint")
-    k = [0] * m if k is None else k
-    k = _vector(k, "polyint")
+    k = _vector([0] * m if k is None else k, "polyint")
     # One constant is used for every integration.
     if k.shape[0] == 1 and m > 1:
         k = lax.broadcast_in_dim(k, (m,), (0,))
@@ -251,9 +246,8 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
         )
     x, k = promote_inexact("polyint", x, k)
     for i in range(m):
-        n = x.shape[0]
         # The coefficient of x**j is divided by j + 1 and moves up; the constant becomes the last coefficient.
-        x = concatenate([x / np.arange(n, 0, -1).astype(x.dtype), k[i : i + 1]])
+        x = concatenate([x / np.arange(x.shape[0], 0, -1).astype(x.dtype), k[i : i + 1]])
     return x
 
 
@@ -418,8 +412,7 @@ def polyfit(
                 got=x.shape[0],
                 fix=f"pass more than {deg + 1} points, or cov=False",
             )
-        factor = residuals / (x.shape[0] - (deg + 1))
-        factor = factor[0] if y.ndim == 1 else factor
+        factor = (residuals[0] if y.ndim == 1 else residuals) / (x.shape[0] - (deg + 1))
     return c, (base * factor if y.ndim == 1 else base[:, :, None] * factor)
 
 

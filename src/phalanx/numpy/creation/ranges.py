@@ -71,10 +71,8 @@ def arange(
     # The length must be known while tracing, and so must all three numbers.
     numbers = ((start, "start"), (stop, "stop"), (1 if step is None else step, "step"))
     first, last, distance = (_concretize(x, name) for x, name in numbers)
-    if dtype is None:
-        dtype = promotion.result_type(*[x for x in (start, stop, step) if x is not None])
-    else:
-        dtype = dtypes.requested_dtype(dtype, "arange")
+    given = [x for x in (start, stop, step) if x is not None]
+    dtype = promotion.result_type(*given) if dtype is None else dtypes.requested_dtype(dtype, "arange")
     if distance == 0:
         raise ArgumentError(
             "arange, argument step",
@@ -86,8 +84,7 @@ def arange(
     size = max(0, math.ceil((last - first) / distance))
     if dtype.kind in "iu":
         first, distance = int(first), int(distance)
-        is_iota = first == 0 and distance == 1
-        out = iota(size, dtype) if is_iota else _progression(size, first, distance, dtype)
+        out = iota(size, dtype) if (first, distance) == (0, 1) else _progression(size, first, distance, dtype)
     elif state.trace is not None and size > 64:
         # A long range would be a large constant in the program. Short ones keep the rounding of NumPy.
         out = _progression(size, first, distance, dtype)
@@ -216,8 +213,7 @@ def _count(num: Any, where: str) -> int:
 def _linspace(start: Any, stop: ArrayLike | None, num: int, endpoint: bool, dtype: np.dtype, axis: int) -> tuple:
     start, stop = promote_inexact("linspace", start, stop)
     compute = start.dtype
-    start, stop = cast(start, compute), cast(stop, compute)
-    start, stop = broadcast_operands("linspace", start, stop)
+    start, stop = broadcast_operands("linspace", cast(start, compute), cast(stop, compute))
     shape = start.shape
     parts = num - 1 if endpoint else num
     out_dtype = compute if dtype is None else dtype
@@ -225,8 +221,7 @@ def _linspace(start: Any, stop: ArrayLike | None, num: int, endpoint: bool, dtyp
     if num == 0:
         return lax.full((*shape[:axis], 0, *shape[axis:]), 0, out_dtype), lax.full(shape, np.nan, compute)
     full_shape = (num, *shape)
-    inner = tuple(range(1, len(full_shape)))
-    a, b = (lax.broadcast_in_dim(x, full_shape, inner) for x in (start, stop))
+    a, b = (lax.broadcast_in_dim(x, full_shape, tuple(range(1, len(full_shape)))) for x in (start, stop))
     if is_symbolic(parts):
         parts = cast(max_dim(parts, 1), compute)  # the one number of a single step is the start
     step = (stop - start) / parts if is_symbolic(num) or parts else lax.full(shape, np.nan, compute)
@@ -324,8 +319,7 @@ def _geomspace(start: Any, stop: ArrayLike | None, num: int, endpoint: bool, dty
     start, stop = promote_inexact("geomspace", start, stop)
     signs = sign(start)
     # Logarithms of magnitudes are evenly spaced; the common sign is restored afterwards.
-    fractions = linspace(log(start / signs), log(stop / signs), num, endpoint, axis=axis)
-    out = power(np.e, fractions)
+    out = power(np.e, linspace(log(start / signs), log(stop / signs), num, endpoint, axis=axis))
     out = (signs if not getattr(signs, "ndim", 0) else lax.expand_dims(signs, (axis,))) * out
     # Exponentiation rounds: the end points are set exactly.
     if num > 0:

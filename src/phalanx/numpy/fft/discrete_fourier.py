@@ -100,13 +100,10 @@ def _transform_in_steps(name: str, kind: str, x: Array, s: Any, axes: tuple, nor
     The last axis is the one with half of the frequencies: a real-to-complex transform must begin with it, and a
     complex-to-real transform must end with it.
     """
-    s = None if s is None else tuple(s)
-    split = -3
-    last, first = axes[split:], axes[:split]
-    s_last, s_first = (None, None) if s is None else (s[split:], s[:split])
+    last, first = axes[-3:], axes[:-3]
+    s_last, s_first = (None, None) if s is None else (s[-3:], s[:-3])
     if kind == "IRFFT":
-        x = _transform(name, "IFFT", x, s_first, first, norm)
-        return _transform(name, kind, x, s_last, last, norm)
+        return _transform(name, kind, _transform(name, "IFFT", x, s_first, first, norm), s_last, last, norm)
     x = _transform(name, kind, x, s_last, last, norm)
     return _transform(name, "IFFT" if kind == "IFFT" else "FFT", x, s_first, first, norm)
 
@@ -151,17 +148,15 @@ def _declare(
             raise AxisError(f"fft.{name}, argument axis", expected="one axis", got=axis, fix=f"use fft.{name}n")
         return run(a, None if n is None else (to_static_int(n, f"fft.{name}, argument n"),), (axis,), norm)
 
-    def two_dimensional(
-        a: ArrayLike, s: Sequence[int] | None = None, axes: Axis = (-2, -1), norm: str | None = None
+    def several_dimensions(
+        a: ArrayLike,
+        s: Sequence[int] | None = None,
+        axes: Axis = (-2, -1) if rank == 2 else None,
+        norm: str | None = None,
     ) -> Array:
         return run(a, as_tuple(s), as_tuple(axes), norm)
 
-    def n_dimensional(
-        a: ArrayLike, s: Sequence[int] | None = None, axes: Axis = None, norm: str | None = None
-    ) -> Array:
-        return run(a, as_tuple(s), as_tuple(axes), norm)
-
-    function = {1: one_dimensional, 2: two_dimensional}.get(rank, n_dimensional)
+    function: Callable[..., Array] = one_dimensional if rank == 1 else several_dimensions
     args = _ARGS[min(rank, 2)].format(of="of the result" if kind == "IRFFT" else "of the transform")
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _DOC.format(

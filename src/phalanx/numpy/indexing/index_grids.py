@@ -258,8 +258,7 @@ def ravel_multi_index(
         parts = [clip(p, 0, d - 1) for p, d in zip(parts, dims, strict=True)]
     else:
         parts = [p % d for p, d in zip(parts, dims, strict=True)]
-    pairs = list(zip(parts, dims, strict=True))
-    pairs = pairs if order == "C" else pairs[::-1]
+    pairs = list(zip(parts, dims, strict=True))[:: 1 if order == "C" else -1]
     out: Any = None
     for p, d in pairs:
         # Horner's rule over the dimensions, slowest first.
@@ -372,20 +371,15 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 @eager_jit(static_argnames=("sparse", "indexing"))
 def _meshgrid(vectors: list, sparse: bool, indexing: str) -> list:
-    n = len(vectors)
+    vectors = [x if x.ndim else lax.reshape(x, (1,)) for x in vectors]
     # Cartesian indexing exchanges the first two dimensions of the result.
-    place = list(range(n))
-    if indexing == "xy" and n >= 2:
-        place[:2] = [1, 0]
-    sizes = [1] * n
-    for p, x in zip(place, vectors, strict=True):
-        sizes[p] = x.shape[0] if x.ndim else 1
-    out = []
-    for p, x in zip(place, vectors, strict=True):
-        x = x if x.ndim else lax.reshape(x, (1,))
-        shape = tuple(s if (not sparse or i == p) else 1 for i, s in enumerate(sizes))
-        out.append(lax.broadcast_in_dim(x, shape, (p,)))
-    return out
+    places = list(range(len(vectors)))
+    if indexing == "xy" and len(vectors) >= 2:
+        places[:2] = [1, 0]
+    # The exchange is its own inverse: dimension d of the result belongs to vector places[d].
+    sizes = [vectors[d].shape[0] for d in places]
+    shapes = [tuple(n if not sparse or d == p else 1 for d, n in enumerate(sizes)) for p in places]
+    return [lax.broadcast_in_dim(x, s, (p,)) for x, s, p in zip(vectors, shapes, places, strict=True)]
 
 
 def fromfunction(

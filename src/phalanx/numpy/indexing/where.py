@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError, dtypes, state
+from phalanx.core import ArgumentError, ShapeError, dtypes, state
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.operands import (
     broadcast_shapes,
     broadcast_to_shape,
     cast,
-    concrete_or_none,
     promote,
+    require_concrete,
     to_host_operand,
     to_operand,
 )
@@ -191,15 +191,12 @@ def concrete_mask(mask: ArrayLike, name: str) -> np.ndarray:
     Raises:
       ConcretizationTypeError: the mask is traced.
     """
-    known = concrete_or_none(mask)
-    if known is None:
-        raise ConcretizationTypeError(
-            f"{name}, the number of results",
-            expected="a mask that is known while tracing, as it decides the shape",
-            got=mask.describe() if hasattr(mask, "describe") else str(mask),
-            fix="give size=, a bound on the number",
-        )
-    return known
+    return require_concrete(
+        mask,
+        f"{name}, the number of results",
+        expected="a mask that is known while tracing, as it decides the shape",
+        fix="give size=, a bound on the number",
+    )
 
 
 def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> tuple:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,11 @@ from phalanx.numpy.creation.array_creation import eye
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.linalg.matrix_decompositions import _static, svd
 from phalanx.numpy.linalg.norms import _max_or_zero
-from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix, squared_magnitudes
+from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix
 from phalanx.numpy.operands import cast, promote_inexact, to_operand
 from phalanx.numpy.products.matrix_products import matmul as _matmul
 from phalanx.numpy.reductions.array_reductions import sum as _sum
+from phalanx.numpy.ufuncs.ufunc_implementations import squared_magnitudes
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import max_dim
 from phalanx.typing import Array, ArrayLike
@@ -90,11 +90,8 @@ def pinv(
     rtol = rcond if rtol is None else rtol
     if rtol is None:
         rtol = 10.0 * max_dim(*x.shape[-2:]) * float(dtypes.finfo(x.dtype).eps)
-    return _pinv(x, rtol, hermitian)
 
-
-def _pinv(x: Array, rtol: ArrayLike | None, hermitian: bool) -> Any:
-    @functools.partial(custom_jvp)
+    @custom_jvp
     def inverse(x: Array) -> Any:
         u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
         bound = cast(to_operand(rtol, "linalg.pinv"), s.dtype) * s[..., :1]
@@ -113,8 +110,7 @@ def _pinv(x: Array, rtol: ArrayLike | None, hermitian: bool) -> Any:
         ph = adjoint(p)
         p_dot = -_matmul(_matmul(p, x_dot), p)
         p_dot = p_dot + _matmul(_matmul(_matmul(p, ph), adjoint(x_dot)), right)
-        p_dot = p_dot + _matmul(left, _matmul(adjoint(x_dot), _matmul(ph, p)))
-        return p, p_dot
+        return p, p_dot + _matmul(left, _matmul(adjoint(x_dot), _matmul(ph, p)))
 
     return inverse(x)
 

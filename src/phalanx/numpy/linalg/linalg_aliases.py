@@ -152,8 +152,9 @@ def tensordot(
       >>> jnp.linalg.tensordot(jnp.eye(2), jnp.ones(2), axes=1).tolist()
       [1.0, 1.0]
     """
-    options = {"precision": precision, "preferred_element_type": preferred_element_type, "out_sharding": out_sharding}
-    return _tensordot(x1, x2, axes, **options)
+    return _tensordot(
+        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
+    )
 
 
 def vecdot(

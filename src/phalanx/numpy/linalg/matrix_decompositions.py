@@ -127,8 +127,7 @@ def _svd(
     if hermitian:
         # The singular values of a Hermitian matrix are the absolute eigenvalues; U and Vh differ by their signs.
         w, v = decompositions.eigh(x)[::-1]
-        order = ufunc_table.negative(ufunc_table.absolute(w))
-        places = argsort(order)
+        places = argsort(ufunc_table.negative(ufunc_table.absolute(w)))
         s = take_along_axis(w, places, -1)
         if not compute_uv:
             return ufunc_table.absolute(s)
@@ -162,6 +161,7 @@ def svdvals(x: ArrayLike, /) -> Array:
     return svd(x, compute_uv=False)
 
 
+@_static
 def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     """QR decomposition a = Q R.
 
@@ -182,20 +182,16 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
       5.0
     """
     check_choice("linalg.qr, argument mode", mode, ("reduced", "complete", "r", "raw", "full"))
-    q, r = _qr(a, mode)
-    return r if mode == "r" else QRResult(q, r)
-
-
-@_static
-def _qr(a: Array, mode: str) -> tuple:
     x = check_matrix(a, "qr")
     if mode == "raw":
         # LAPACK's packed form: R above the diagonal, Householder vectors below; NumPy documents its transpose.
         packed, factors = geqrf_p(x)
-        return _matrix_transpose(packed), factors
-    return tuple(decompositions.qr(x, full_matrices=mode == "complete"))
+        return QRResult(_matrix_transpose(packed), factors)
+    q, r = decompositions.qr(x, full_matrices=mode == "complete")
+    return r if mode == "r" else QRResult(q, r)
 
 
+@_static
 def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
@@ -216,14 +212,9 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
       [1.0, 2.0]
     """
     check_choice("linalg.eigh, argument UPLO", UPLO, (None, "L", "U"))
-    v, w = _eigh(a, UPLO, symmetrize_input)
-    return EighResult(w, v)
-
-
-@_static
-def _eigh(a: Array, UPLO: str | None, symmetrize_input: bool) -> tuple:
     x = check_matrix(a, "eigh", square=True)
-    return tuple(decompositions.eigh(x, lower=UPLO != "U", symmetrize_input=symmetrize_input))
+    v, w = decompositions.eigh(x, lower=UPLO != "U", symmetrize_input=symmetrize_input)
+    return EighResult(w, v)
 
 
 def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
@@ -242,6 +233,7 @@ def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = T
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
+@eager_jit
 def eig(a: ArrayLike) -> EigResult:
     """Eigenvalues and right eigenvectors of square matrices.
 
@@ -258,12 +250,7 @@ def eig(a: ArrayLike) -> EigResult:
       >>> jnp.linalg.eig(jnp.array([[2.0]])).eigenvalues.tolist()
       [(2+0j)]
     """
-    return EigResult(*_eig(a))
-
-
-@eager_jit
-def _eig(a: Array) -> tuple:
-    return tuple(decompositions.eig(check_matrix(a, "eig", square=True), compute_left_eigenvectors=False))
+    return EigResult(*decompositions.eig(check_matrix(a, "eig", square=True), compute_left_eigenvectors=False))
 
 
 @eager_jit

@@ -10,11 +10,12 @@ from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.linalg.matrix_decompositions import _static, svd
-from phalanx.numpy.linalg.square_matrices import check_matrix, inv, squared_magnitudes
+from phalanx.numpy.linalg.square_matrices import check_matrix, inv
 from phalanx.numpy.operands import canonical_axes, promote_inexact, to_operand
 from phalanx.numpy.reductions.array_reductions import max as _max, min as _min, sum as _sum
-from phalanx.numpy.shapes.reshaping import moveaxis, reshape
+from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs import ufunc_table
+from phalanx.numpy.ufuncs.ufunc_implementations import squared_magnitudes
 from phalanx.typing import Array, ArrayLike, Axis
 
 
@@ -40,13 +41,9 @@ def norm(x: ArrayLike, ord: int | float | str | None = None, axis: Axis = None, 
       5.0
     """
     (x,) = promote_inexact("linalg.norm", to_operand(x, "linalg.norm"))
-    if axis is None:
-        if ord is None:
-            out = _two_norm(x, tuple(range(x.ndim)))
-            return reshape(out, (1,) * x.ndim) if keepdims else out
-        axes = tuple(range(x.ndim))
-    else:
-        axes = canonical_axes(axis, x.ndim, "linalg.norm")
+    axes = canonical_axes(axis, x.ndim, "linalg.norm")
+    if axis is None and ord is None:
+        return _two_norm(x, axes, keepdims)
     if len(axes) == 1:
         return _vector_norm(x, ord, axes, keepdims)
     if len(axes) == 2:
@@ -178,5 +175,4 @@ def cond(x: ArrayLike, p: ArrayLike | None = None) -> Array:
     else:
         r = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
     # A singular matrix gives 0 / 0 or inf * 0: the condition number is then infinite, unless the input has NaNs.
-    nan = lax.reduce_or(lax.ne(x, x), (x.ndim - 2, x.ndim - 1))
-    return where(lax.ne(r, r) & ~nan, np.inf, r)
+    return where(lax.ne(r, r) & ~lax.reduce_or(lax.ne(x, x), (x.ndim - 2, x.ndim - 1)), np.inf, r)

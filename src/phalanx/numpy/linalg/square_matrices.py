@@ -21,6 +21,7 @@ from phalanx.numpy.reductions.array_reductions import prod, sum
 from phalanx.numpy.shapes.diagonals import diagonal, trace, tril
 from phalanx.numpy.shapes.reshaping import matrix_transpose, moveaxis, reshape
 from phalanx.numpy.ufuncs import ufunc_table
+from phalanx.numpy.ufuncs.ufunc_implementations import squared_magnitudes
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, Axis
 
@@ -33,10 +34,9 @@ def check_matrix(a: ArrayLike, name: str, square: bool = False) -> Array:
     """
     (x,) = promote_inexact(f"linalg.{name}", to_operand(a, f"linalg.{name}"))
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
-        what = "a square matrix or a stack of them" if square else "a matrix or a stack of them"
         raise ShapeError(
             f"linalg.{name}",
-            expected=what,
+            expected="a square matrix or a stack of them" if square else "a matrix or a stack of them",
             got=f"an array of shape {x.shape}",
             fix="pass arrays of shape [..., n, n]" if square else "pass arrays of shape [..., m, n]",
         )
@@ -46,11 +46,6 @@ def check_matrix(a: ArrayLike, name: str, square: bool = False) -> Array:
 def adjoint(x: ArrayLike) -> Array:
     """Conjugate transpose."""
     return lax.conj(matrix_transpose(x)) if x.dtype.kind == "c" else matrix_transpose(x)
-
-
-def squared_magnitudes(x: ArrayLike) -> Array:
-    """Squared absolute values."""
-    return lax.square(lax.real(x)) + lax.square(lax.imag(x)) if x.dtype.kind == "c" else lax.square(x)
 
 
 @eager_jit(static_argnames=("method",))
@@ -120,14 +115,10 @@ def det(a: ArrayLike) -> Array:
     if n == 2:
         return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]
     if n == 3:
-        return _det3(x)
-    d, turn = _lu_diagonal(x)
-    return prod(d, axis=-1) * turn
-
-
-def _det3(x: Array) -> Any:
-    (a, b, c), (d, e, f), (g, h, i) = ([x[..., r, k] for k in range(3)] for r in range(3))
-    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+        (a, b, c), (d, e, f), (g, h, i) = ([x[..., r, k] for k in range(3)] for r in range(3))
+        return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+    diagonal, turn = _lu_diagonal(x)
+    return prod(diagonal, axis=-1) * turn
 
 
 @eager_jit
@@ -253,8 +244,7 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
         raise ArgumentError(
             "linalg.tensorinv, argument ind", expected="a number above 0", got=ind, fix="pass ind=1 or more"
         )
-    n = math.prod(x.shape[:ind])
-    return reshape(inv(reshape(x, (n, -1))), (*x.shape[ind:], *x.shape[:ind]))
+    return reshape(inv(reshape(x, (math.prod(x.shape[:ind]), -1))), (*x.shape[ind:], *x.shape[:ind]))
 
 
 @eager_jit(static_argnames=("axes",))
@@ -280,7 +270,6 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Axis = None) -> Array:
     if axes is not None:
         x = moveaxis(x, tuple(axes), tuple(range(x.ndim - len(axes), x.ndim)))
     rest = x.shape[y.ndim :]
-    n = math.prod(rest)
     if x.shape[: y.ndim] != y.shape:
         raise ShapeError(
             "linalg.tensorsolve",
@@ -288,7 +277,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Axis = None) -> Array:
             got=x.shape,
             fix="name the axes of a that are those of the solution",
         )
-    return reshape(solve(reshape(x, (-1, n)), reshape(y, (-1,))), rest)
+    return reshape(solve(reshape(x, (-1, math.prod(rest))), reshape(y, (-1,))), rest)
 
 
 class SlogdetResult(NamedTuple):

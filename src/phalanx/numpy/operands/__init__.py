@@ -15,6 +15,7 @@ from phalanx.numpy.operands.operand_conversion import (
     promote_inexact as promote_inexact,
     refuse_inplace as refuse_inplace,
     refuse_out as refuse_out,
+    require_concrete as require_concrete,
     result_dtype as result_dtype,
     to_host_operand as to_host_operand,
     to_numpy_scalar as to_numpy_scalar,

@@ -15,6 +15,7 @@ from phalanx import lax
 from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
+    ConcretizationTypeError,
     DTypeError,
     ShapedArray,
     ShapeError,
@@ -209,6 +210,19 @@ def concrete_or_none(x: ArrayLike) -> np.ndarray | None:
         x = x.concrete
         return None if x is None else concrete_or_none(x)
     return np.asarray(x)
+
+
+def require_concrete(x: ArrayLike, where: str, expected: str, fix: str) -> np.ndarray:
+    """The value of `x` on the host, where it decides the shape of a result.
+
+    Raises:
+      ConcretizationTypeError: `x` is traced.
+    """
+    known = concrete_or_none(x)
+    if known is None:
+        got = x.describe() if hasattr(x, "describe") else str(x)  # type: ignore[union-attr]
+        raise ConcretizationTypeError(where, expected=expected, got=got, fix=fix)
+    return known
 
 
 def as_array(x: ArrayLike) -> Any:

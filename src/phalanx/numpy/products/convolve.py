@@ -85,11 +85,9 @@ def _convolve(name: str, a: Array, v: Array, mode: str, precision: PrecisionLike
     if own.kind in "biu":
         x, y = (cast(z, dtypes.to_inexact_dtype(own)) for z in (x, y))
     swap = x.shape[0] < y.shape[0]
-    if name == "correlate":
-        y = lax.conj(y) if own.kind == "c" else y
+    y = lax.conj(y) if name == "correlate" and own.kind == "c" else y
     # The longer operand is the input and the shorter one the kernel: convolution is symmetric.
-    if swap:
-        x, y = y, x
+    x, y = (y, x) if swap else (x, y)
     # XLA's convolution is a correlation: a convolution reverses the kernel, and a correlation whose operands were
     # exchanged reverses its result.
     kernel = lax.rev(y, (0,)) if name == "convolve" else y

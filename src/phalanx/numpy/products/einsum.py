@@ -118,22 +118,17 @@ def einsum_path(subscripts: object, /, *operands: Any, optimize: str | bool | Se
 
 def _parse_lists(args: tuple) -> tuple[str, tuple]:
     """Translate operands with lists of axis labels to a subscript string."""
-    operands, lists = [], []
-    rest = list(args)
-    while len(rest) > 1:
-        operands.append(rest.pop(0))
-        lists.append(rest.pop(0))
-    names: dict[Any, str] = {}
+    paired = len(args) // 2 * 2
+    operands, lists, rest = args[0:paired:2], args[1:paired:2], args[paired:]
+    # As in NumPy, labels are ordered by value, so that an implicit result has its axes in that order.
+    labels = sorted({a for axes in [*lists, *rest] for a in axes if a is not Ellipsis})
+    names = dict(zip(labels, _LETTERS))
 
     def spell(axes: Sequence[Any]) -> str:
-        return "".join("..." if a is Ellipsis else names.setdefault(a, _LETTERS[len(names)]) for a in axes)
+        return "".join("..." if a is Ellipsis else names[a] for a in axes)
 
-    # As in NumPy, labels are ordered by value, so that an implicit result has its axes in that order.
-    ordered = sorted({a for axes in [*lists, *rest] for a in axes if a is not Ellipsis})
-    for a in ordered:
-        names[a] = _LETTERS[len(names)]
-    text = ",".join(spell(axes) for axes in lists)
-    return (f"{text}->{spell(rest[0])}" if rest else text), tuple(operands)
+    text = ",".join(map(spell, lists))
+    return (f"{text}->{spell(rest[0])}" if rest else text), operands
 
 
 def _parse(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
@@ -148,8 +143,7 @@ def _parse(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
             got=repr(subscripts),
             fix="separate the terms with commas",
         )
-    bad = set(text) - set(_LETTERS) - set(",.->")
-    if bad or "." in text.replace("...", ""):
+    if set(text) - {*_LETTERS, *",.->"} or "." in text.replace("...", ""):
         raise ArgumentError(
             "einsum, argument subscripts",
             expected="letters, commas, '...' and '->'",
@@ -157,10 +151,9 @@ def _parse(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
             fix="name each axis by one letter, as in 'ij,jk->ik'",
         )
     # Labels for the dimensions of an Ellipsis, from the end of the alphabet.
-    unused = iter([c for c in reversed(_LETTERS) if c not in text])
     extra = [n - len(t.replace("...", "")) for t, n in zip(terms, ndims)]
-    width = max([e for t, e in zip(terms, extra) if "..." in t], default=0)
-    names = "".join(next(unused) for _ in range(max(width, 0)))
+    width = max([0, *(e for t, e in zip(terms, extra) if "..." in t)])
+    names = "".join(c for c in reversed(_LETTERS) if c not in text)[:width]
     for i, (t, e) in enumerate(zip(terms, extra)):
         if e < 0 or (e and "..." not in t):
             raise ArgumentError(
@@ -175,8 +168,7 @@ def _parse(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
     else:
         joined = "".join(terms)
         result = names + "".join(sorted(c for c in set(joined) if joined.count(c) == 1 and c not in names))
-    unknown = [c for c in result if c not in "".join(terms)]
-    if unknown or len(set(result)) != len(result):
+    if not set(result) <= set("".join(terms)) or len(set(result)) != len(result):
         raise ArgumentError(
             "einsum, argument subscripts",
             expected="a result whose axes each occur in an operand, and once in it",
@@ -244,7 +236,9 @@ def _plan(
         # Labels of the result and of the remaining terms are still needed; all others are summed in this step.
         kept = set(result).union(*terms)
         if len(taken) == 1:
-            step, term = _contract_one(taken[0], kept, wide)
+            # A single operand is summed over the axes that are not kept, in a requested wider dtype.
+            step = functools.partial(_sum_out, term=taken[0], kept="".join(sorted(kept)), wide=wide)
+            term = "".join(c for c in taken[0] if c in kept)
         else:
             step, term = _contract_pair(taken[0], taken[1], kept, result if not terms else None, multiply, wide)
         steps.append((places, step))
@@ -258,16 +252,12 @@ def _prepare_term(term: str, x: Array, sizes: dict, steps: list) -> str:
     """Append a step that drops broadcast axes of size 1 and takes diagonals of repeated axes; return the new term."""
     ones = tuple(k for k, (c, n) in enumerate(zip(term, x.shape)) if type(n) is int and n == 1 and sizes[c] != 1)
     rest = "".join(c for k, c in enumerate(term) if k not in ones)
-    repeated = len(set(rest)) != len(rest)
-    final = "".join(dict.fromkeys(rest))
-    steps.append(((0,), functools.partial(_reduce_term, ones=ones, term=rest if repeated else None)))
-    return final
+    steps.append(((0,), functools.partial(_reduce_term, ones=ones, term=rest)))
+    return "".join(dict.fromkeys(rest))
 
 
-def _reduce_term(x: Array, ones: tuple, term: str | None) -> Any:
+def _reduce_term(x: Array, ones: tuple, term: str) -> Any:
     x = lax.squeeze(x, ones) if ones else x
-    if term is None:
-        return x
     # Each pass takes the diagonal of one pair of equal labels.
     while len(set(term)) != len(term):
         c = next(c for c in term if term.count(c) > 1)
@@ -305,8 +295,7 @@ def _split_into_pairs(path: Sequence[tuple], n: int) -> Any:
     for step in path:
         places = sorted(step)
         while len(places) > 1:
-            i, j = places[0], places[1]
-            yield (i, j - 1)
+            yield (places[0], places[1] - 1)
             # Removing two operands shifts the positions behind them; the result is appended.
             places = [p - 2 for p in places[2:]] + [n - 2]
             n -= 1
@@ -314,17 +303,9 @@ def _split_into_pairs(path: Sequence[tuple], n: int) -> Any:
             yield (places[0],)
 
 
-def _contract_one(term: str, kept: set, wide: Array) -> tuple[Callable, str]:
-    """The step for a single operand: sum over the axes that are not kept, in a requested wider dtype."""
-    step = functools.partial(_sum_out, term=term, kept="".join(sorted(kept)), wide=wide)
-    return step, "".join(c for c in term if c in kept)
-
-
 def _sum_out(x: Array, term: str, kept: str, wide: Array) -> Any:
     axes = tuple(i for i, c in enumerate(term) if c not in kept)
-    if not axes:
-        return x
-    return sum(x, axis=axes, dtype=wide, promote_integers=False)
+    return sum(x, axis=axes, dtype=wide, promote_integers=False) if axes else x
 
 
 def _contract_pair(a: str, b: str, kept: set, result: str | None, multiply: Callable, wide: Array) -> tuple:
@@ -344,7 +325,6 @@ def _contract_pair(a: str, b: str, kept: set, result: str | None, multiply: Call
     second = "".join([*batch, *free_b, *free_a])
     # Exchanging the operands of the last contraction can save the final transpose.
     swap = result is not None and first != result and second == result
-    out = second if swap else first
     left, right = (alone_b, alone_a) if swap else (alone_a, alone_b)
     numbers = (
         (tuple(left.index(c) for c in contracted), tuple(right.index(c) for c in contracted)),
@@ -353,7 +333,7 @@ def _contract_pair(a: str, b: str, kept: set, result: str | None, multiply: Call
     step = functools.partial(
         _multiply, terms=(a, b), kept=(alone_a, alone_b), swap=swap, numbers=numbers, multiply=multiply, wide=wide
     )
-    return step, out
+    return step, second if swap else first
 
 
 def _multiply(
@@ -364,8 +344,7 @@ def _multiply(
     if x.dtype != y.dtype:  # an earlier step has computed one of them in the preferred dtype
         both = promotion.promote_types(x.dtype, y.dtype)
         x, y = cast(x, both), cast(y, both)
-    x, y = (y, x) if swap else (x, y)
-    return multiply(x, y, numbers)
+    return multiply(y, x, numbers) if swap else multiply(x, y, numbers)
 
 
 def _finish(x: Array, term: str, result: str, dtype: np.dtype) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from phalanx.numpy.operands import (
 )
 from phalanx.numpy.products.einsum import einsum
 from phalanx.numpy.shapes.joining import concatenate, stack
-from phalanx.numpy.shapes.reshaping import moveaxis
+from phalanx.numpy.shapes.reshaping import moveaxis, ravel
 from phalanx.numpy.ufuncs.ufunc_table import conjugate
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, Axis, DTypeLike, ShardingLike
@@ -35,10 +34,7 @@ _static = eager_jit(static_argnames=("precision", "preferred_element_type", "axe
 def _prepare(name: str, a: Array, b: Array, preferred: DTypeLike | None) -> tuple[Any, Any, dict]:
     """Promote the operands, and collect the keywords of the `dot_general`."""
     x, y = promote(name, to_operand(a, name), to_operand(b, name))
-    options: dict = {}
-    if preferred is not None:
-        options["preferred_element_type"] = dtypes.canonicalize_dtype(preferred)
-    return x, y, options
+    return x, y, {} if preferred is None else {"preferred_element_type": dtypes.canonicalize_dtype(preferred)}
 
 
 def _contract(
@@ -139,8 +135,7 @@ def matmul(
 def _matmul_batches(x: Array, y: Array, precision: PrecisionLike, options: dict) -> Any:
     m, n = x.ndim, y.ndim
     x_lead, y_lead = x.shape[: max(0, m - 2)], y.shape[: n - 2]
-    lead = broadcast_shapes(x_lead, y_lead, where="matmul")
-    rank = len(lead)
+    rank = len(broadcast_shapes(x_lead, y_lead, where="matmul"))
     # A leading dimension is a batch dimension of the dot_general only if both operands have it with a size other than
     # 1. Otherwise it stays a free dimension of one operand, so that nothing is repeated in memory.
     shared = [
@@ -218,6 +213,7 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return einsum("...n,...nm->...m", conjugate(x1), x2)
 
 
+@_static
 def vdot(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
 ) -> Array:
@@ -238,15 +234,9 @@ def vdot(
       >>> jnp.vdot(jnp.array([1, 2]), jnp.array([3, 4])).item()
       11
     """
-    return _vdot(a, b, precision=precision, preferred_element_type=preferred_element_type)
-
-
-@_static
-def _vdot(a: Array, b: Array, *, precision: PrecisionLike, preferred_element_type: DTypeLike | None) -> Any:
-    x, y = to_operand(a, "vdot"), to_operand(b, "vdot")
+    x, y = ravel(to_operand(a, "vdot")), ravel(to_operand(b, "vdot"))
     x = lax.conj(x) if x.dtype.kind == "c" else x
-    flat = [lax.reshape(v, (math.prod(v.shape),)) if v.ndim != 1 else v for v in (x, y)]
-    return dot(*flat, precision=precision, preferred_element_type=preferred_element_type)
+    return dot(x, y, precision=precision, preferred_element_type=preferred_element_type)
 
 
 @_static
@@ -285,10 +275,9 @@ def vecdot(
             got=f"shapes {x.shape} and {y.shape}",
             fix="name the axis of the vectors with axis=",
         )
-    x = lax.conj(x) if x.dtype.kind == "c" else x
     return einsum(
         "...n,...n->...",
-        moveaxis(x, axis, -1),
+        moveaxis(lax.conj(x) if x.dtype.kind == "c" else x, axis, -1),
         moveaxis(y, axis, -1),
         precision=precision,
         preferred_element_type=preferred_element_type,
@@ -417,11 +406,9 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
       [[3, 4], [6, 8]]
     """
     refuse_out(out, "outer")
-    x, y = promote("outer", to_operand(a, "outer"), to_operand(b, "outer"))
-    m, n = math.prod(x.shape), math.prod(y.shape)
-    x = lax.reshape(x, (m,)) if x.ndim != 1 else x
-    y = lax.reshape(y, (n,)) if y.ndim != 1 else y
-    return lax.broadcast_in_dim(x, (m, n), (0,)) * lax.broadcast_in_dim(y, (m, n), (1,))
+    x, y = map(ravel, promote("outer", to_operand(a, "outer"), to_operand(b, "outer")))
+    shape = x.shape + y.shape
+    return lax.broadcast_in_dim(x, shape, (0,)) * lax.broadcast_in_dim(y, shape, (1,))
 
 
 @eager_jit
@@ -484,10 +471,9 @@ def cross(
     if x.shape[-1] == 2 and y.shape[-1] == 2:
         return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
     lead = broadcast_shapes(x.shape[:-1], y.shape[:-1], where="cross")
-    parts = []
-    for v in (x, y):
-        v = broadcast_to_shape(v, (*lead, v.shape[-1]))
-        parts.append(v if v.shape[-1] == 3 else concatenate([v, lax.full((*lead, 1), 0, v.dtype)], -1))
+    parts = [broadcast_to_shape(v, (*lead, v.shape[-1])) for v in (x, y)]
+    zero = lax.full((*lead, 1), 0, x.dtype)
+    parts = [v if v.shape[-1] == 3 else concatenate([v, zero], -1) for v in parts]
     (x0, x1, x2), (y0, y1, y2) = ([v[..., i] for i in range(3)] for v in parts)
     out = stack([x1 * y2 - x2 * y1, x2 * y0 - x0 * y2, x0 * y1 - x1 * y0], axis=-1)
     return moveaxis(out, -1, canonical_axis(axisc, out.ndim, "cross"))

@@ -48,10 +48,8 @@ def apply_where_mask(x: Array, where: ArrayLike | None, fill: ArrayLike, name: s
     """Replace the elements that a `where` mask excludes by `fill`, the neutral element of the reduction."""
     if where is None:
         return x
-    mask = to_operand(where, f"{name}, argument where")
-    mask = mask if mask.dtype == np.bool_ else to_bool(mask)
-    shape = x.shape
-    return lax.select_n_p(broadcast_to_shape(mask, shape), to_numpy_scalar(fill, x.dtype), x)
+    mask = to_bool(to_operand(where, f"{name}, argument where"))
+    return lax.select_n_p(broadcast_to_shape(mask, x.shape), to_numpy_scalar(fill, x.dtype), x)
 
 
 _COLLECTIVES = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin, "any": lax.pmax, "all": lax.pmin}
@@ -88,8 +86,7 @@ def _reduce(
         x = cast(x, dtype)
     # Small integers overflow in sums and products: as in NumPy, they are widened to the default integer dtype.
     elif promote and own.kind in "biu":
-        wide = np.dtype(np.uint64 if own.kind == "u" else np.int64)
-        wide = dtypes.canonicalize_dtype(wide)
+        wide = dtypes.canonicalize_dtype(np.uint64 if own.kind == "u" else np.int64)
         x = cast(x, wide) if wide.itemsize > own.itemsize or own.kind == "b" else x
     result = x.dtype
     # Half-precision accumulation would lose small terms.
@@ -165,8 +162,7 @@ def sum(
       >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), axis=0).tolist()
       [4, 6]
     """
-    op, neutral = _sum, lambda d: 0
-    return _reduce("sum", a, axis, dtype, out, keepdims, initial, where, op, neutral, _add, promote_integers)
+    return _reduce("sum", a, axis, dtype, out, keepdims, initial, where, _sum, lambda d: 0, _add, promote_integers)
 
 
 @_static
@@ -197,8 +193,7 @@ def prod(
       >>> jnp.prod(jnp.array([2, 3, 4])).item()
       24
     """
-    op, neutral = _prod, lambda d: 1
-    return _reduce("prod", a, axis, dtype, out, keepdims, initial, where, op, neutral, _mul, promote_integers)
+    return _reduce("prod", a, axis, dtype, out, keepdims, initial, where, _prod, lambda d: 1, _mul, promote_integers)
 
 
 @_static
@@ -404,8 +399,7 @@ def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Ar
       >>> jnp.count_nonzero(jnp.array([0, 1, 2])).item()
       2
     """
-    x = to_bool(to_operand(a, "count_nonzero"))
-    return sum(x, axis=axis, dtype=dtypes.canonicalize_dtype(int), keepdims=keepdims)
+    return sum(to_bool(to_operand(a, "count_nonzero")), axis, dtypes.canonicalize_dtype(int), keepdims=keepdims)
 
 
 @_static

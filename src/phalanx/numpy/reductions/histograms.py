@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError, dtypes
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import linspace
 from phalanx.numpy.indexing.where import where
-from phalanx.numpy.operands import cast, concrete_or_none, promote_inexact, to_host_operand, to_operand
+from phalanx.numpy.operands import cast, promote_inexact, require_concrete, to_host_operand, to_operand
 from phalanx.numpy.reductions.array_reductions import max, min, sum
 from phalanx.numpy.shapes.joining import stack
 from phalanx.numpy.shapes.reshaping import ravel
@@ -65,14 +65,12 @@ def bincount(
             fix="flatten and convert it with x.ravel().astype(int)",
         )
     if length is None:
-        known = concrete_or_none(x)
-        if known is None:
-            raise ConcretizationTypeError(
-                "bincount, the length of the result",
-                expected="numbers that are known while tracing",
-                got=x.describe() if hasattr(x, "describe") else str(x),
-                fix="pass length=, the number of bins",
-            )
+        known = require_concrete(
+            x,
+            "bincount, the length of the result",
+            expected="numbers that are known while tracing",
+            fix="pass length=, the number of bins",
+        )
         # The result is as long as the largest integer requires.
         length = int(known.max()) + 1 if known.size else 0
     count = lambda x, *given: _bincount(x, given[0] if given else None, builtins.max(length, minlength))
@@ -83,10 +81,8 @@ def bincount(
 
 @eager_jit(static_argnames=("length",))
 def _bincount(x: Array, weights: Array, length: int) -> Any:
-    if weights is None:
-        weights = np.ones((), dtypes.canonicalize_dtype(np.int64))[()]
-    else:
-        weights = to_operand(weights, "bincount")
+    one = np.ones((), dtypes.canonicalize_dtype(np.int64))[()]
+    weights = one if weights is None else to_operand(weights, "bincount")
     dtype = dtypes.canonicalize_dtype(weights.dtype)
     # A negative index would count from the end: negative integers are clipped to 0, as in JAX.
     x = lax.max(x, x.dtype.type(0)) if x.dtype.kind == "i" else x
@@ -199,10 +195,7 @@ def _histogram(x: Array, edges: Array, weights: Array, density: bool) -> Any:
     i = where(flat == edges_in[-1], cast(n - 1, np.dtype(np.int32)), i)
     # The first and the last entry count the elements outside of all bins.
     counts = lax.full((n + 1,), 0, weights.dtype).at[i].add(weights)[1:-1]
-    if density:
-        widths = edges_in[1:] - edges_in[:-1]
-        counts = counts / widths / sum(counts)
-    return counts
+    return counts / (edges_in[1:] - edges_in[:-1]) / sum(counts) if density else counts
 
 
 def histogram2d(
@@ -299,14 +292,12 @@ def _histogramdd(x: Array, edges: Sequence[Any], weights: Array, density: bool) 
         place = searchsorted(e, column, side="right")
         places.append(where(column == e[-1], place - 1, place))
         sizes.append(e.shape[0] + 1)
-    dtype = dtypes.canonicalize_dtype(int)
-    weights = lax.full((x.shape[0],), 1, dtype) if weights is None else to_operand(weights, "histogramdd")
+    ones = lax.full((x.shape[0],), 1, dtypes.canonicalize_dtype(int))
+    weights = ones if weights is None else to_operand(weights, "histogramdd")
     # One scatter-add over all coordinates; the margins of each dimension hold the outliers.
-    counts = lax.full(tuple(sizes), 0, weights.dtype).at[tuple(places)].add(weights)
-    counts = counts[(slice(1, -1),) * len(sizes)]
+    counts = lax.full(tuple(sizes), 0, weights.dtype).at[tuple(places)].add(weights)[(slice(1, -1),) * len(sizes)]
     if density:
         counts = counts / sum(counts)
         for i, e in enumerate(edges):
-            shape = tuple(-1 if i == j else 1 for j in builtins.range(len(edges)))
-            counts = counts / (e[1:] - e[:-1]).reshape(shape)
+            counts = counts / (e[1:] - e[:-1]).reshape(tuple(-1 if i == j else 1 for j in builtins.range(len(edges))))
     return counts

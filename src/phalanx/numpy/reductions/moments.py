@@ -29,17 +29,14 @@ from phalanx.numpy.reductions.array_reductions import _FLOAT32, _static, is_half
 from phalanx.numpy.shapes.joining import concatenate
 from phalanx.numpy.shapes.reshaping import squeeze
 from phalanx.numpy.ufuncs.rounding import clip
-from phalanx.numpy.ufuncs.ufunc_implementations import to_bool
+from phalanx.numpy.ufuncs.ufunc_implementations import squared_magnitudes, to_bool
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, Axis, DTypeLike
 
 
 def _mean_dtypes(x: Array, dtype: np.dtype, name: str) -> tuple[Any, Any]:
     """The dtypes of the computation and of the result of a mean."""
-    if dtype is None:
-        result = dtypes.to_inexact_dtype(x.dtype)
-    else:
-        result = dtypes.requested_dtype(dtype, name)
+    result = dtypes.to_inexact_dtype(x.dtype) if dtype is None else dtypes.requested_dtype(dtype, name)
     if not dtypes.issubdtype(result, np.inexact):
         return dtypes.to_inexact_dtype(result), result
     return (_FLOAT32 if is_half(result) else result), result
@@ -165,18 +162,13 @@ def _variance(
         mean = sum(x, axis=over, keepdims=True, where=where) / n_kept
     # Two passes: E[x^2] - E[x]^2 in one pass would cancel catastrophically for data far from 0.
     centered = x - mean
-    # |z|^2 without the square root of `abs`.
-    if compute.kind == "c":
-        squares = lax.square(lax.real(centered)) + lax.square(lax.imag(centered))
-    else:
-        squares = lax.square(centered)
     # With fewer elements than `ddof` the divisor is 0, so that the result is NaN or infinite, as in NumPy.
     divisor = n - ddof if ddof else n
     if type(divisor) is float and divisor < 0:
         divisor = 0.0
     elif ddof and type(divisor) is not float and hasattr(divisor, "aval"):
         divisor = lax.max(divisor, to_numpy_scalar(0, divisor.dtype))
-    y = sum(squares, axis=over, keepdims=keepdims, where=where) / divisor
+    y = sum(squared_magnitudes(centered), axis=over, keepdims=keepdims, where=where) / divisor
     result = _to_real_dtype(result)
     return y if y.dtype == result else cast(y, result)
 
@@ -270,8 +262,7 @@ def _average(a: Array, weights: Array, axis: Axis, keepdims: bool) -> tuple:
                 got=w.shape,
                 fix="broadcast the weights with phalanx.numpy.broadcast_to(weights, a.shape)",
             )
-        w = lax.broadcast_in_dim(w, tuple(x.shape[i] if i in axes else 1 for i in range(x.ndim)), axes)
-        w = broadcast_to_shape(w, x.shape)
+        w = lax.broadcast_in_dim(w, x.shape, axes)
     dtype = dtypes.to_inexact_dtype(promotion.result_type(x, w))
     w = cast(w, dtype)
     total = sum(w, axis=axes, keepdims=keepdims)
@@ -333,8 +324,7 @@ def cov(
             divisor = total - ddof * sum(w * weights[-1]) / total
         centered = x - (sum(x * w, axis=1) / total)[:, None]
         weighted = centered * w
-    product = dot(weighted, lax.conj(centered.T) if x.dtype.kind == "c" else centered.T)
-    return squeeze(product / divisor)
+    return squeeze(dot(weighted, lax.conj(centered.T) if x.dtype.kind == "c" else centered.T) / divisor)
 
 
 def _join_variables(parts: list, rowvar: bool, dtype: DTypeLike | None) -> Array:

@@ -77,12 +77,16 @@ def _extremum(name: str, reduce: Callable, neutral: Callable, doc: str, value: s
         # the result is that value instead.
         return y if nan is None or initial is not None else select_where(all(nan, axis, keepdims=keepdims), np.nan, y)
 
-    returns = (
-        "The extrema, with the reduced axes removed; NaN where all elements are, unless `initial` or `where` is given"
+    return _declare(
+        reduction,
+        name,
+        doc,
+        value=value,
+        returns="The extrema, with the reduced axes removed; NaN where all elements are, unless `initial` or `where` "
+        "is given",
+        note="; `where` does not require `initial`",
+        raises="\n  ShapeError: the array is empty and neither `initial` nor `where` is given.",
     )
-    raises = "\n  ShapeError: the array is empty and neither `initial` nor `where` is given."
-    note = "; `where` does not require `initial`"
-    return _declare(reduction, name, doc, value=value, returns=returns, note=note, raises=raises)
 
 
 def _total(name: str, reduce: Callable, neutral: int, doc: str, value: str) -> Callable[..., Array]:
@@ -118,9 +122,13 @@ def _arg_extremum(name: str, find: Callable, worst: Callable, doc: str, value: s
         all_nan = all(nan, canonical_axes(axis, x.ndim, name), keepdims=bool(keepdims))
         return select_where(all_nan, to_numpy_scalar(-1, y.dtype), y)
 
-    returns = "Indices in the default integer dtype, with the axis removed"
     return _declare(
-        arg_reduction, name, doc, value=value, returns=returns, raises="\n  ShapeError: the array is empty."
+        arg_reduction,
+        name,
+        doc,
+        value=value,
+        returns="Indices in the default integer dtype, with the axis removed",
+        raises="\n  ShapeError: the array is empty.",
     )
 
 
@@ -162,8 +170,13 @@ def _spread(name: str, finish: Callable[[Array], Array], doc: str, value: str) -
         n = sum(cast(included, np.dtype(np.int32)), axis, keepdims=keepdims)
         return finish(select_where(n > ddof, y, np.nan))
 
-    returns = "Real numbers, with the reduced axes removed; NaN where there are at most `ddof` numbers"
-    return _declare(reduction, name, doc, value=value, returns=returns)
+    return _declare(
+        reduction,
+        name,
+        doc,
+        value=value,
+        returns="Real numbers, with the reduced axes removed; NaN where there are at most `ddof` numbers",
+    )
 
 
 nanmax = _extremum("nanmax", max, dtypes.lowest, "Maximum over axes, ignoring NaN.", "3.0")

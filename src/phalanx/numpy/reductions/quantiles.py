@@ -17,7 +17,7 @@ from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.indexing.take import take_along_axis
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import broadcast_to_shape, canonical_axes, cast, promote_inexact, refuse_out, to_operand
-from phalanx.numpy.reductions.array_reductions import any as any_of, sum
+from phalanx.numpy.reductions.array_reductions import any as any_of, restore_reduced_dims, sum
 from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.sorting.sort_and_search import sort
 from phalanx.runtime.eager_jit import eager_jit
@@ -209,8 +209,8 @@ def _quantile(
     if weights is None:
         columns = sort(columns, 0)
     else:
-        wide_weights = broadcast_to_shape(_align_weights(weights, axes, dims, name), dims)
-        weights = _flatten_axes(wide_weights, axes).astype(x.dtype)
+        weights = broadcast_to_shape(_align_weights(weights, axes, dims, name), dims)
+        weights = _flatten_axes(weights, axes).astype(x.dtype)
         # A weight of 0 removes a NaN from the empirical distribution.
         weights = where(nan, 0, weights) if skip_nan else weights
         columns, weights = lax.sort((columns, weights), dimension=0, num_keys=1)
@@ -228,7 +228,7 @@ def _quantile(
     undefined = lax.lt(last, last.dtype.type(0)) if skip_nan else broadcast_to_shape(any_of(nan, 0), wide)
     y = where(undefined | (q_wide < 0) | (q_wide > 1), np.nan, y)
     y = cast(y, y.dtype)
-    return _keep_dims(y, q.ndim, dims, axes) if keepdims else y
+    return restore_reduced_dims(y, (*q.shape, *dims), tuple(q.ndim + i for i in axes)) if keepdims else y
 
 
 def _check_options(name: str, overwrite: bool, method: str, weights: ArrayLike | None) -> None:
@@ -322,24 +322,15 @@ def _find_weighted(columns: Array, weights: Array, q: Array, lead: int) -> Any:
     # The empirical distribution function at each sorted element.
     share = lax.cumsum(weights, axis=0)
     share = share / share[-1:]
-    n, rest = share.shape[0], share.shape[1:]
-    share = lax.reshape(share, (n, *(1,) * lead, *rest))
+    share = lax.expand_dims(share, tuple(range(1, lead + 1)))
     return _take_rows(columns, sum((share < q[None]) | (share == 0), axis=0), lead)
-
-
-def _keep_dims(y: ArrayLike, lead: int, dims: tuple, axes: tuple) -> Array:
-    """Restore the reduced dimensions with size 1, behind the `lead` dimensions of the probabilities."""
-    kept = tuple(1 if i in axes else d for i, d in enumerate(dims))
-    return lax.reshape(y, (*y.shape[:lead], *kept))
 
 
 def _take_rows(x: Array, i: Array | int, lead: int) -> Any:
     """The elements of sorted columns at positions that may differ per column."""
-    n = x.shape[0]
-    i = lax.clamp(np.int32(0), cast(i, np.dtype(np.int32)), cast(n - 1, np.dtype(np.int32)))
-    rest = x.shape[1:]
+    i = lax.clamp(np.int32(0), cast(i, np.dtype(np.int32)), cast(x.shape[0] - 1, np.dtype(np.int32)))
     # All probabilities share one gather along the sorted axis.
-    flat = lax.reshape(i, (math.prod(i.shape[:lead]), *rest))
+    flat = lax.reshape(i, (math.prod(i.shape[:lead]), *x.shape[1:]))
     return lax.reshape(take_along_axis(x, flat, 0, mode="promise_in_bounds"), i.shape)
 
 

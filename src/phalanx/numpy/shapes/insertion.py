@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.indexing.take import take
-from phalanx.numpy.operands import broadcast_to_shape, cast, concrete_or_none, flatten_without_axis, to_operand
+from phalanx.numpy.operands import (
+    broadcast_to_shape,
+    cast,
+    concrete_or_none,
+    flatten_without_axis,
+    require_concrete,
+    to_operand,
+)
 from phalanx.numpy.shapes.joining import concatenate, split_at_bounds
 from phalanx.numpy.shapes.reshaping import moveaxis, ravel, reshape
 from phalanx.runtime.eager_jit import eager_jit
@@ -38,8 +45,6 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
       [0, 1, 9]
     """
     arr, values = (array(x) if isinstance(x, list | tuple) else to_operand(x, "append") for x in (arr, values))
-    if axis is None:
-        return concatenate([ravel(arr), ravel(values)], 0)
     return concatenate([arr, values], axis)
 
 
@@ -74,43 +79,29 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], values: Array
     values = cast(values, arr.dtype)
     where = np.arange(n)[obj] if isinstance(obj, slice) else _concretize_indices(obj, "insert")
     _check_bounds("insert", where, n, n)
-    single = where.ndim == 0 or where.size == 1
     # A single index inserts all values at one position.
-    if single:
+    if where.ndim == 0 or where.size == 1:
         at = int(where.reshape(()))
         at = at + n if at < 0 else at
         if where.ndim == 0 and np.ndim(obj) == 0:
             values = moveaxis(values, 0, axis)
-        count = values.shape[axis]
-        values = broadcast_to_shape(values, (*arr.shape[:axis], count, *arr.shape[axis + 1 :]))
+        values = broadcast_to_shape(values, (*arr.shape[:axis], values.shape[axis], *arr.shape[axis + 1 :]))
         first, rest = split_at_bounds(arr, (0, at, n), axis)
         return concatenate([first, values, rest], axis)
-    where = np.where(where < 0, where + n, where)
-    # Position k in sorted order moves up by the k values that are inserted before it.
-    order = np.argsort(where, kind="stable")
-    places = np.empty(len(where), np.int64)
-    places[order] = where[order] + np.arange(len(where))
-    old = np.ones(n + len(where), bool)
-    old[places] = False
     values = broadcast_to_shape(values, (*arr.shape[:axis], len(where), *arr.shape[axis + 1 :]))
-    # For each position of the result, its position in the array joined with the new values.
-    source = np.empty(n + len(where), np.int32)
-    source[old] = np.arange(n)
-    source[places] = n + np.arange(len(where))
-    # One gather from the joined array builds the result.
+    # For each position of the result, its position in the array joined with the new values: one gather from that
+    # builds the result.
+    source = np.insert(np.arange(n, dtype=np.int32), where.astype(int), n + np.arange(len(where)))
     return take(concatenate([arr, values], axis), source, axis, mode="clip")
 
 
 def _concretize_indices(obj: ArrayLike | slice | Sequence[int], where: str) -> np.ndarray:
-    known = concrete_or_none(np.asarray(obj) if isinstance(obj, list | tuple | range) else obj)
-    if known is None:
-        raise ConcretizationTypeError(
-            f"{where}, argument obj",
-            expected="indices that are known while tracing",
-            got=str(obj),
-            fix="mark the argument they come from as static",
-        )
-    return known
+    return require_concrete(
+        np.asarray(obj) if isinstance(obj, list | tuple | range) else obj,
+        f"{where}, argument obj",
+        expected="indices that are known while tracing",
+        fix="mark the argument they come from as static",
+    )
 
 
 def delete(
@@ -144,15 +135,11 @@ def delete(
     arr = array(arr) if isinstance(arr, list | tuple) else to_operand(arr, "delete")
     arr, axis = flatten_without_axis(arr, axis, "delete")
     n = arr.shape[axis]
-    if (
-        not isinstance(obj, slice)
-        and concrete_or_none(np.asarray(obj) if isinstance(obj, list | tuple) else obj) is None
-    ):
-        if assume_unique_indices or obj.ndim == 0:
-            return take(arr, _complement(obj, n), axis, mode="clip")
+    known = isinstance(obj, list | tuple | slice) or concrete_or_none(obj) is not None
+    if not known and (assume_unique_indices or obj.ndim == 0):
+        return take(arr, _complement(obj, n), axis, mode="clip")
     if is_symbolic(n):
         return _delete_symbolic(arr, obj, axis)
-    keep = np.ones(n, bool)
     where = obj if isinstance(obj, slice) else _concretize_indices(obj, "delete")
     if not isinstance(where, slice) and where.dtype != bool:
         _check_bounds("delete", where, n, n - 1)
@@ -165,8 +152,7 @@ def delete(
             fix=f"pass a mask with {n} elements, or the axis it belongs to with axis=",
         )
     # The kept indices are known on the host, so that the result is one gather.
-    keep[where] = False
-    return take(arr, np.flatnonzero(keep).astype(np.int32), axis, mode="clip")
+    return take(arr, np.delete(np.arange(n, dtype=np.int32), where), axis, mode="clip")
 
 
 def _check_bounds(name: str, where: np.ndarray, n: DimSize, last: Array) -> None:
@@ -206,8 +192,7 @@ def _complement(obj: ArrayLike | slice | Sequence[int], n: int) -> Any:
     `obj[j] - j <= k`.
     """
     obj = ravel(to_operand(obj, "delete"))
-    obj = obj + n * (obj < 0).astype(obj.dtype)
-    obj = lax.sort(obj)
+    obj = lax.sort(obj + n * (obj < 0).astype(obj.dtype))
     m = obj.shape[0]
     place = lax.iota(np.dtype(np.int32), n - m)
     shift = (obj - lax.iota(obj.dtype, m))[None, :] <= place[:, None].astype(obj.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.numpy.creation.array_creation import array, promote_parts, stack_operands
 from phalanx.numpy.indexing.array_indexing import unstack_dim
-from phalanx.numpy.operands import canonical_axis, refuse_out, to_operand, to_static_int
+from phalanx.numpy.operands import as_array, canonical_axis, refuse_out, to_operand, to_static_int
 from phalanx.numpy.shapes.reshaping import atleast_1d, atleast_2d, atleast_3d, moveaxis, ravel, reshape
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import max_dim
@@ -75,9 +76,7 @@ def _concatenate(parts: list, axis: int | None, dtype: np.dtype) -> Any:
                 got=dims,
                 fix="reshape or broadcast the arrays to agree",
             )
-    if len(parts) == 1:
-        return parts[0] if hasattr(parts[0], "aval") else array(parts[0])
-    return lax.concatenate(parts, axis)
+    return lax.concatenate(parts, axis) if len(parts) > 1 else as_array(parts[0])
 
 
 def concat(arrays: Sequence[ArrayLike] | ArrayLike, /, *, axis: int | None = 0) -> Array:
@@ -233,8 +232,7 @@ def column_stack(tup: Sequence[ArrayLike] | ArrayLike) -> Array:
       [[0.0, 1.0], [0.0, 1.0]]
     """
     parts = [to_operand(x, "column_stack") for x in _to_sequence(tup, "column_stack")]
-    parts = [reshape(x, (math.prod(x.shape), 1)) if x.ndim < 2 else x for x in parts]
-    return concatenate(parts, 1)
+    return concatenate([reshape(x, (math.prod(x.shape), 1)) if x.ndim < 2 else x for x in parts], 1)
 
 
 def _map(grow: Callable[..., Array], tup: Sequence[ArrayLike] | ArrayLike, where: str) -> list:
@@ -280,8 +278,7 @@ def _block(x: Array, rank: int, depth: int) -> Any:
     if isinstance(x, list):
         return concatenate([_block(v, rank, depth - 1) for v in x], axis=-depth)
     x = to_operand(x, "block")
-    x = reshape(x, (1,) * (rank - x.ndim) + tuple(x.shape)) if x.ndim < rank else x
-    return x if hasattr(x, "aval") else array(x)
+    return as_array(reshape(x, (1,) * (rank - x.ndim) + tuple(x.shape)))
 
 
 def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike, axis: int = 0) -> list:
@@ -396,8 +393,7 @@ def _split(where: str, ary: Any, indices_or_sections: int | Sequence[int] | Arra
     size = ary.shape[axis]
     given = indices_or_sections
     if isinstance(given, list | tuple) or getattr(given, "ndim", 0):
-        cuts = [int(i) for i in given]
-        cuts = [max(0, min(i + size if i < 0 else i, size)) for i in cuts]
+        cuts = [max(0, min(i + size if i < 0 else i, size)) for i in map(int, given)]
         bounds = [0, *cuts, size]
     else:
         n = to_static_int(given, f"{where}, argument indices_or_sections")
@@ -417,14 +413,11 @@ def _split(where: str, ary: Any, indices_or_sections: int | Sequence[int] | Arra
                 got=n,
                 fix="use array_split for pieces of unequal size",
             )
-        bounds = [0]
-        for i in range(n):
-            bounds.append(bounds[-1] + each + (i < more))
+        bounds = [i * each + min(i, more) for i in range(n + 1)]
     return split_at_bounds(ary, tuple(bounds), axis)
 
 
 @eager_jit(static_argnames=("bounds", "axis"))
 def split_at_bounds(x: ArrayLike, bounds: tuple, axis: int) -> list:
     """The slices of `x` between successive bounds along an axis."""
-    pieces = list(zip(bounds[:-1], bounds[1:], strict=True))
-    return [lax.slice_in_dim(x, a, max_dim(a, b), axis=axis) for a, b in pieces]
+    return [lax.slice_in_dim(x, a, max_dim(a, b), axis=axis) for a, b in itertools.pairwise(bounds)]

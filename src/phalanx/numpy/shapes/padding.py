@@ -161,9 +161,7 @@ def _pad_constants(x: Array, values: Array, widths: tuple) -> Any:
     for i, (before, after) in enumerate(widths):
         for side, amount in ((0, (before, 0, 0)), (1, (0, after, 0))):
             if any(n != 0 for n in amount):
-                config = [(0, 0, 0)] * x.ndim
-                config[i] = amount
-                x = lax.pad(x, values[i, side], config)
+                x = lax.pad(x, values[i, side], [amount if d == i else (0, 0, 0) for d in range(x.ndim)])
     return as_array(x)
 
 
@@ -224,8 +222,7 @@ def _pad_statistic(x: Array, axis: int, before: int, after: int, mode: str, leng
         # Means and medians of integers are rounded, as in NumPy.
         if dtypes.issubdtype(x.dtype, np.integer) and value.dtype != x.dtype:
             value = rint(value)
-        value = cast(value, x.dtype)
-        parts.append(broadcast_to_shape(value, (*x.shape[:axis], amount, *x.shape[axis + 1 :])))
+        parts.append(broadcast_to_shape(cast(value, x.dtype), (*x.shape[:axis], amount, *x.shape[axis + 1 :])))
     return concatenate([parts[0], x, parts[1]], axis)
 
 
@@ -250,7 +247,6 @@ def _take_positions(x: Array, axis: int, index: Index) -> Any:
     if not isinstance(index, np.ndarray):
         return take(x, index, axis, mode="clip")
     # Split the positions into runs that increase or decrease by 1.
-    turns = np.flatnonzero(np.diff(np.diff(index)) != 0) + 1 if len(index) > 2 else np.array([], int)
     runs, start = [], 0
     while start < len(index):
         stop = start + 1
@@ -261,7 +257,7 @@ def _take_positions(x: Array, axis: int, index: Index) -> Any:
         runs.append((int(index[start]), int(index[stop - 1])))
         start = stop
     # Many short runs would make a long program: gather instead.
-    if len(runs) > 8 and len(turns) > 4:
+    if len(runs) > 8 and np.count_nonzero(np.diff(index, 2)) > 4:
         return take(x, index.astype(np.int32), axis, mode="clip")
     parts = [_slice(x, axis, a, b + 1) if b >= a else lax.rev(_slice(x, axis, b, a + 1), (axis,)) for a, b in runs]
     return concatenate(parts, axis)
@@ -278,14 +274,12 @@ def _reflect_odd(x: Array, axis: int, before: int, after: int, mode: str) -> Any
     for side, amount in ((0, before), (1, after)):
         while amount > 0:
             n = x.shape[axis]
-            step = min(amount, n - 1 if mode == "reflect" else n)
             skip = 1 if mode == "reflect" else 0
-            if side == 0:
-                edge, piece = _slice(x, axis, 0, 1), _slice(x, axis, skip, skip + step)
-                x = concatenate([2 * edge - lax.rev(piece, (axis,)), x], axis)
-            else:
-                edge, piece = _slice(x, axis, n - 1, n), _slice(x, axis, n - skip - step, n - skip)
-                x = concatenate([x, 2 * edge - lax.rev(piece, (axis,))], axis)
+            step = min(amount, n - skip)
+            edge, begin = (0, skip) if side == 0 else (n - 1, n - skip - step)
+            mirrored = lax.rev(_slice(x, axis, begin, begin + step), (axis,))
+            new = 2 * _slice(x, axis, edge, edge + 1) - mirrored
+            x = concatenate([new, x] if side == 0 else [x, new], axis)
             amount -= step
     return x
 

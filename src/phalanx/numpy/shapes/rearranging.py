@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -185,19 +186,12 @@ def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
     counts = tuple(operator.index(r) if not hasattr(r, "is_symbolic_dim") else r for r in _tuple(reps))
     dims = (1,) * (len(counts) - a.ndim) + a.shape
     counts = (1,) * (len(dims) - len(counts)) + counts
-    lead = len(dims) - a.ndim
-    wide: list = []
-    places = []
-    for i, (d, r) in enumerate(zip(dims, counts, strict=True)):
-        if not (type(r) is int and r == 1):
-            wide.append(r)
-        if i >= lead:
-            places.append(len(wide))
-            wide.append(d)
-        elif type(r) is int and r == 1:
-            wide.append(1)
-    out = lax.broadcast_in_dim(a, tuple(wide), tuple(places)) if len(wide) > a.ndim else a
     # One broadcast with a new dimension before each repeated one, then one reshape.
+    groups = [(d,) if type(r) is int and r == 1 else (r, d) for d, r in zip(dims, counts, strict=True)]
+    wide = tuple(n for group in groups for n in group)
+    # The dimensions of `a` are the last ones of their groups.
+    places = tuple(end - 1 for end in itertools.accumulate(map(len, groups)))[len(dims) - a.ndim :]
+    out = lax.broadcast_in_dim(a, wide, places) if len(wide) > a.ndim else a
     final = tuple(d * r for d, r in zip(dims, counts, strict=True))
     return lax.reshape(out, final) if out.shape != final else as_array(out)
 

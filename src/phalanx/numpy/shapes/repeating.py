@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.indexing.take import take
 from phalanx.numpy.operands import (
     broadcast_to_shape,
     canonical_axis,
     cast,
-    concrete_or_none,
+    require_concrete,
     to_host_operand,
     to_operand,
 )
@@ -75,14 +75,12 @@ def repeat(
 
 def _repeat_concrete(a: Array, repeats: Any, axis: int) -> Any:
     """Repeat by concrete counts, which determine the shape."""
-    known = concrete_or_none(to_host_operand(repeats, "repeat"))
-    if known is None:
-        raise ConcretizationTypeError(
-            "repeat, argument repeats",
-            expected="values that are known while tracing, as they decide the shape",
-            got=f"{repeats.describe() if hasattr(repeats, 'describe') else repeats}",
-            fix="give total_repeat_length, or mark the argument it comes from as static",
-        )
+    known = require_concrete(
+        to_host_operand(repeats, "repeat"),
+        "repeat, argument repeats",
+        expected="values that are known while tracing, as they decide the shape",
+        fix="give total_repeat_length, or mark the argument it comes from as static",
+    )
     if known.dtype.kind not in "iub" or (known < 0).any():
         raise ArgumentError(
             "repeat, argument repeats",

@@ -60,17 +60,13 @@ def reshape(
     if new == own:
         return a if hasattr(a, "aval") else array(a)  # type: ignore[return-value]
     if math.prod(new) != math.prod(own):
-        raise _size_error(own, new)
+        raise ShapeError(
+            "reshape, argument shape",
+            expected=f"a shape of {math.prod(own)} elements, as {own} has",
+            got=new,
+            fix="use -1 for one dimension to have it found",
+        )
     return lax.reshape(a, new)
-
-
-def _size_error(own: tuple, new: tuple) -> ShapeError:
-    return ShapeError(
-        "reshape, argument shape",
-        expected=f"a shape of {math.prod(own)} elements, as {own} has",
-        got=new,
-        fix="use -1 for one dimension to have it found",
-    )
 
 
 def _infer_size(own: tuple, new: tuple) -> tuple:
@@ -263,17 +259,14 @@ def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """
     a = to_operand(a, "transpose")
     n = a.ndim
-    if axes is None:
-        order = tuple(range(n - 1, -1, -1))
-    else:
-        order = canonical_axes(tuple(axes), n, "transpose")
-        if len(order) != n:
-            raise ShapeError(
-                "transpose, argument axes",
-                expected=f"{n} axes for an array of rank {n}",
-                got=tuple(axes),
-                fix="name each dimension exactly once",
-            )
+    order = tuple(range(n - 1, -1, -1)) if axes is None else canonical_axes(tuple(axes), n, "transpose")
+    if len(order) != n:
+        raise ShapeError(
+            "transpose, argument axes",
+            expected=f"{n} axes for an array of rank {n}",
+            got=tuple(axes),
+            fix="name each dimension exactly once",
+        )
     return lax.transpose(a, order) if order != tuple(range(n)) else as_array(a)
 
 

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ConcretizationTypeError, dtypes, state
+from phalanx.core import dtypes, state
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.indexing.where import nonzero, where
 from phalanx.numpy.operands import (
     as_array,
     broadcast_to_shape,
-    canonical_axis,
     cast,
-    concrete_or_none,
+    flatten_without_axis,
     promote,
+    require_concrete,
     to_host_operand,
     to_operand,
 )
@@ -97,43 +97,30 @@ def unique(
       [1, 3]
     """
     x = _to_operand(ar, "unique")
-    if size is None and concrete_or_none(x) is None:
-        raise ConcretizationTypeError(
+    if size is None:
+        require_concrete(
+            x,
             "unique, the number of results",
             expected="an array that is known while tracing, as it decides the shape",
-            got=x.describe() if hasattr(x, "describe") else str(x),
             fix="give size=, a bound on the number",
         )
     # The values of NumPy data are known while tracing, and so is the number of results.
     if size is None and state.trace is not None and isinstance(x, np.ndarray):
-        return _unique_on_host(x, return_index, return_inverse, return_counts, axis, equal_nan)
-    x = as_array(x)
-    flat = axis is None
-    shape = x.shape
-    x, axis = (ravel(x), 0) if flat else (x, canonical_axis(axis, x.ndim, "unique"))
-    rows, mask, order, group = _group(x, axis, equal_nan)
+        found: Any = np.unique(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+        return tuple(map(array, found)) if isinstance(found, tuple) else as_array(found)
+    flat, dim = flatten_without_axis(as_array(x), axis, "unique")
+    rows, mask, order, group = _group(flat, dim, equal_nan)
     # Padding entries start one past the end, where `_take_starts` recognises them.
     (starts,) = nonzero(mask, size=size, fill_value=rows.shape[0])
-    out = _take_starts(rows, starts, fill_value, size is not None)
-    results = [moveaxis(out, 0, axis)]
+    results = [moveaxis(_take_starts(rows, starts, fill_value, size is not None), 0, dim)]
     if return_index:
         results.append(_first_of_each(order, group, starts))
     if return_inverse:
         inverse = lax.full(group.shape, 0, group.dtype).at[order].set(group)
-        results.append(inverse.reshape(shape) if flat else inverse)
+        results.append(inverse.reshape(x.shape) if axis is None else inverse)
     if return_counts:
         results.append(_count(starts, rows.shape[0]))
     return results[0] if len(results) == 1 else tuple(results)
-
-
-def _unique_on_host(x: np.ndarray, *options: Any) -> Any:
-    """Unique elements of NumPy data, whose number is known while tracing."""
-    *wanted, axis, equal_nan = options
-    unique: Any = np.unique  # NumPy's stubs know literal flags only
-    found = unique(x, *wanted, axis=axis, equal_nan=equal_nan)
-    if not isinstance(found, tuple):
-        return as_array(found)
-    return tuple(array(v) for v in found)
 
 
 @eager_jit(static_argnames=("axis", "equal_nan"))
@@ -160,31 +147,26 @@ def _group(x: Array, axis: int, equal_nan: bool) -> tuple:
         keys = flat[order]
     if n == 0:
         return rows, lax.full((0,), False, np.dtype(bool)), order, lax.full((0,), 0, dtype)
-    before, after = keys[:-1], keys[1:]
     # A slice begins a group if it differs from its predecessor in any column.
+    before, after = keys[:-1], keys[1:]
     differ = lax.ne(before, after)
     # NaNs are adjacent after sorting; comparing each with itself finds them.
     if equal_nan and dtypes.issubdtype(x.dtype, np.inexact):
         differ = differ & ~(lax.ne(before, before) & lax.ne(after, after))
-    new = lax.reduce_or(differ, (1,))
-    mask = concatenate([lax.full((min_dim(n, 1),), True, np.dtype(bool)), new], 0)
+    mask = concatenate([lax.full((min_dim(n, 1),), True, np.dtype(bool)), lax.reduce_or(differ, (1,))], 0)
     # The number of group starts so far numbers the groups.
-    group = lax.cumsum(cast(mask, dtype), axis=0) - 1
-    return rows, mask, order, group
+    return rows, mask, order, lax.cumsum(cast(mask, dtype), axis=0) - 1
 
 
 @eager_jit(static_argnames=("padded",))
 def _take_starts(rows: Array, starts: Array, fill_value: ArrayLike | None, padded: bool) -> Any:
     fill = None if fill_value is None else cast(to_operand(fill_value, "unique"), rows.dtype)
     if not rows.shape[0]:
-        fill = 0 if fill is None else fill
-        return lax.full((starts.shape[0], *rows.shape[1:]), fill, rows.dtype) if padded else rows
+        shape = (starts.shape[0], *rows.shape[1:])
+        return lax.full(shape, 0 if fill is None else fill, rows.dtype) if padded else rows
     found = rows.at[starts].get(mode="clip")
-    if not padded:
-        return found
-    fill = found[:1] if fill is None else fill
     beyond = lax.reshape(lax.ge(starts, cast(rows.shape[0], starts.dtype)), (starts.shape[0],) + (1,) * (rows.ndim - 1))
-    return where(beyond, fill, found)
+    return where(beyond, found[:1] if fill is None else fill, found) if padded else found
 
 
 @eager_jit
@@ -199,8 +181,7 @@ def _first_of_each(order: Array, group: Array, starts: Array) -> Any:
 @eager_jit(static_argnames=("n",))
 def _count(starts: Array, n: int) -> Any:
     # A group ends where the next one starts; padding entries start at n and therefore count 0.
-    ends = concatenate([starts[1:], lax.full((min_dim(1, starts.shape[0]),), n, starts.dtype)], 0)
-    return ends - starts
+    return concatenate([starts[1:], lax.full((min_dim(1, starts.shape[0]),), n, starts.dtype)], 0) - starts
 
 
 def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueAllResult:
@@ -338,21 +319,18 @@ def isin(
 @eager_jit(static_argnames=("invert", "method"))
 def _isin(x: Array, among: Array, invert: bool, method: str) -> Any:
     x, among = promote("isin", x, among)
-    shape = x.shape
     flat, among = ravel(x), ravel(among)
     m = among.shape[0]
     if m == 0:
-        return lax.full(shape, invert, np.dtype(bool))
+        return lax.full(x.shape, invert, np.dtype(bool))
     # Comparing with few elements is faster than sorting and searching.
-    if method in ("compare_all",) or (method == "auto" and not is_symbolic(m) and m <= 64):
+    if method == "compare_all" or (method == "auto" and not is_symbolic(m) and m <= 64):
         left = lax.broadcast_in_dim(flat, (flat.shape[0], m), (0,))
         found = lax.reduce_or(lax.eq(left, broadcast_to_shape(among, (flat.shape[0], m))), (1,))
     else:
         ordered = sort(among)
-        place = searchsorted(ordered, flat)
-        found = lax.eq(ordered.at[place].get(mode="clip"), flat)
-    found = lax.bitwise_not(found) if invert else found
-    return lax.reshape(found, shape)
+        found = lax.eq(ordered.at[searchsorted(ordered, flat)].get(mode="clip"), flat)
+    return lax.reshape(lax.bitwise_not(found) if invert else found, x.shape)
 
 
 def intersect1d(
@@ -384,8 +362,7 @@ def intersect1d(
       [2, 3]
     """
     x, y = (ravel(_to_operand(v, "intersect1d")) for v in (ar1, ar2))
-    x, y = promote("intersect1d", x, y)
-    x, y = (array(v) if not hasattr(v, "aval") else v for v in (x, y))
+    x, y = map(as_array, promote("intersect1d", x, y))
     order, first = _find_common(x, y)
     (found,) = nonzero(first, size=size, fill_value=first.shape[0])
     return _intersection(x, y, order, found, fill_value, return_indices, size is not None)
@@ -396,9 +373,9 @@ def _find_common(x: Array, y: Array) -> tuple:
     """The sorting order of `x`, and a mask of the sorted elements that begin a group and are also in `y`."""
     order = argsort(x)
     rows = x[order]
-    n = rows.shape[0]
     # The first element always begins a group; `min_dim` covers the empty array.
-    new = concatenate([lax.full((min_dim(1, n),), True, np.dtype(bool)), lax.ne(rows[1:], rows[:-1])], 0)
+    first = lax.full((min_dim(1, rows.shape[0]),), True, np.dtype(bool))
+    new = concatenate([first, lax.ne(rows[1:], rows[:-1])], 0)
     return order, new & _isin(rows, y, False, "auto")
 
 

@@ -162,8 +162,7 @@ def argsort(
     if not descending:
         return lax.sort((x, places), dimension=axis, is_stable=stable, num_keys=1)[1]
     # Reversed before and after, so that equal elements keep their order.
-    x = lax.rev(x, (axis,)) if stable else x
-    places = lax.rev(places, (axis,)) if stable else places
+    x, places = (lax.rev(v, (axis,)) if stable else v for v in (x, places))
     return lax.rev(lax.sort((x, places), dimension=axis, is_stable=stable, num_keys=1)[1], (axis,))
 
 
@@ -209,10 +208,7 @@ def lexsort(keys: Any, axis: int = -1, *, batch_size: int = 16) -> Array:
       >>> jnp.lexsort((jnp.array([1, 0, 2]), jnp.array([0, 0, 0]))).tolist()
       [1, 0, 2]
     """
-    parts = [
-        to_operand(k, "lexsort")
-        for k in (list(keys) if not hasattr(keys, "aval") else [keys[i] for i in range(keys.shape[0])])
-    ]
+    parts = [to_operand(k, "lexsort") for k in keys]
     if not parts:
         raise ArgumentError(
             "lexsort, argument keys", expected="at least one key", got="none", fix="pass a non-empty sequence of keys"
@@ -299,6 +295,7 @@ def _check_kth(kth: int, n: DimSize, name: str) -> None:
         )
 
 
+@eager_jit(static_argnames=("side", "method"))
 def searchsorted(
     a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *, method: str = "scan"
 ) -> Array:
@@ -324,11 +321,6 @@ def searchsorted(
     """
     check_choice("searchsorted, argument side", side, ("left", "right"))
     check_choice("searchsorted, argument method", method, ("scan", "scan_unrolled", "sort", "compare_all"))
-    return _searchsorted(a, v, sorter, side, method)
-
-
-@eager_jit(static_argnames=("side", "method"))
-def _searchsorted(a: Array, v: Array, sorter: ArrayLike | None, side: str, method: str) -> Any:
     x, v = promote("searchsorted", to_operand(a, "searchsorted"), to_operand(v, "searchsorted"))
     check_vector("searchsorted, argument a", x)
     x = x[to_operand(sorter, "searchsorted")] if sorter is not None else x
@@ -340,8 +332,7 @@ def _searchsorted(a: Array, v: Array, sorter: ArrayLike | None, side: str, metho
         # The insertion point is the number of elements that precede the value.
         left = lax.broadcast_in_dim(x, (n, *shape), (0,))
         right = lax.broadcast_in_dim(v, (n, *shape), tuple(range(1, len(shape) + 1)))
-        before = _before(left, right, side)
-        return lax.reduce_sum(cast(before, INT32), (0,))
+        return lax.reduce_sum(cast(_before(left, right, side), INT32), (0,))
     if method == "sort":
         return _search_by_sorting(x, v, side)
     return _binary_search(x, v, side, method == "scan_unrolled")
@@ -352,10 +343,9 @@ def _before(x: Array, v: Array, side: str) -> Any:
     plain = less(x, v) if side == "left" else less_equal(x, v)
     if not dtypes.issubdtype(x.dtype, np.inexact):
         return plain
-    nan_v = lax.ne(v, v)
-    nan_x = lax.ne(x, x)
-    at_nan = lax.bitwise_not(nan_x) if side == "left" else lax.full(np.shape(x), True, np.dtype(bool))
-    return lax.select_n(nan_v, plain, at_nan)
+    # All numbers precede NaN; another NaN does so for the side "right" only.
+    at_nan = lax.eq(x, x) if side == "left" else lax.full(np.shape(x), True, np.dtype(bool))
+    return lax.select_n(lax.ne(v, v), plain, at_nan)
 
 
 def _binary_search(x: Array, v: Array, side: str, unroll: bool) -> Any:
@@ -364,25 +354,16 @@ def _binary_search(x: Array, v: Array, side: str, unroll: bool) -> Any:
     low, high = lax.full(shape, 0, INT32), lax.full(shape, n, INT32)
     levels = 31 if is_symbolic(n) else max(1, int(n).bit_length())  # enough for any int32 size
 
-    if unroll:
-        bounds = (low, high)
-        for _ in range(levels):
-            bounds = _halve(bounds, x, v, side, shape)
-        return bounds[1]
+    def halve(_: Any, bounds: tuple) -> tuple:
+        """Halve the interval [low, high) of candidates."""
+        low, high = bounds
+        middle = lax.shift_right_logical(low + high, lax.full(shape, 1, INT32))
+        open_ = lax.lt(low, high)
+        before = _before(x.at[middle].get(mode="clip"), v, side)
+        # Elements that have converged (low == high) do not move any more.
+        return lax.select_n(before & open_, low, middle + 1), lax.select_n(~before & open_, high, middle)
 
-    return lax.fori_loop(0, levels, lambda i, bounds: _halve(bounds, x, v, side, shape), (low, high))[1]
-
-
-def _halve(bounds: tuple, x: Array, v: Array, side: str, shape: tuple) -> tuple:
-    """One step of the binary search: halve the interval [low, high) of candidates."""
-    low, high = bounds
-    middle = lax.shift_right_logical(low + high, lax.full(shape, 1, INT32))
-    open_ = lax.lt(low, high)
-    before = _before(x.at[middle].get(mode="clip"), v, side)
-    # Elements that have converged (low == high) do not move any more.
-    low_next = lax.select_n(before & open_, low, middle + 1)
-    high_next = lax.select_n(~before & open_, high, middle)
-    return low_next, high_next
+    return lax.fori_loop(0, levels, halve, (low, high), unroll=unroll)[1]
 
 
 def _search_by_sorting(x: Array, v: Array, side: str) -> Any:
@@ -391,13 +372,11 @@ def _search_by_sorting(x: Array, v: Array, side: str) -> Any:
     flat = lax.reshape(v, (math.prod(v.shape),))
     m = flat.shape[0]
     first, second = (flat, x) if side == "left" else (x, flat)
-    both = lax.concatenate([first, second], 0)
-    order = argsort(both, 0)
+    order = argsort(lax.concatenate([first, second], 0), 0)
     ranks = lax.full((n + m,), 0, INT32).at[order].set(lax.iota(INT32, n + m))
     # Ranks of the values among themselves.
     own = lax.full((m,), 0, INT32).at[argsort(flat, 0)].set(lax.iota(INT32, m))
-    found = (ranks[:m] if side == "left" else ranks[n:]) - own
-    return lax.reshape(found, v.shape)
+    return lax.reshape((ranks[:m] if side == "left" else ranks[n:]) - own, v.shape)
 
 
 def digitize(
@@ -432,6 +411,6 @@ def _digitize(x: Array, bins: ArrayLike | Sequence[ArrayLike], right: bool, meth
         return lax.full(x.shape, 0, INT32)
     side, other = ("left", "right") if right else ("right", "left")
     # Decreasing edges are searched in reverse; which case holds may be known only at run time.
-    up = _searchsorted(bins, x, None, side, method)
-    down = bins.shape[0] - _searchsorted(lax.rev(bins, (0,)), x, None, other, method)
+    up = searchsorted(bins, x, side, method=method)
+    down = bins.shape[0] - searchsorted(lax.rev(bins, (0,)), x, other, method=method)
     return lax.select_n(bins[0] <= bins[-1], down, up)

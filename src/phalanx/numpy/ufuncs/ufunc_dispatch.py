@@ -83,8 +83,7 @@ class UfuncRule:
         Raises:
           DTypeError: the ufunc does not accept this dtype.
         """
-        found = dtype_class(dtype)
-        if found not in self.classes:
+        if dtype_class(dtype) not in self.classes:
             wanted = " or ".join(CLASS_NAMES[c] for c in self.classes)
             raise DTypeError(
                 self.name, expected=f"{wanted} operands", got=str(dtype), fix="convert the operand with .astype"
@@ -405,11 +404,10 @@ def _make_operator(ufunc: Callable) -> Callable:
                 b = type(other)
                 if b not in SCALAR_KINDS:
                     return ufunc(self, other) if is_operand(other) else NotImplemented
-            a = self.aval
-            key = (a, b, state.context)
+            key = (self.aval, b, state.context)
             run = plans.get(key)
             if run is None:
-                run = plans[key] = plan(rule, (self, other), (a, b))
+                run = plans[key] = plan(rule, (self, other), key[:2])
             return run(self, other)
         except Exception as error:
             hide_frames(error)
@@ -425,11 +423,10 @@ def _make_reflected_operator(ufunc: Callable) -> Callable:
         b = type(other)
         if b not in SCALAR_KINDS:
             return ufunc(other, self) if hasattr(other, "aval") or is_operand(other) else NotImplemented
-        a = self.aval
-        key = (b, a, state.context)
+        key = (b, self.aval, state.context)
         run = plans.get(key)
         if run is None:
-            run = plans[key] = plan(rule, (other, self), (b, a))
+            run = plans[key] = plan(rule, (other, self), key[:2])
         return run(other, self)
 
     return reflected

@@ -25,6 +25,11 @@ def common_dtype(*xs: Any) -> Any:
     return promotion.result_type(xs[0])
 
 
+def constant(value: float, *xs: Any) -> Any:
+    """A number in the common dtype of the operands."""
+    return to_numpy_scalar(value, common_dtype(*xs))
+
+
 def select_where(predicate: Array, x: Array, y: Array) -> Any:
     """`x` where the predicate holds, otherwise `y`. Each may be a scalar; the result has the dtype of the arrays."""
     if type(x) in SCALAR_KINDS or type(y) in SCALAR_KINDS:
@@ -41,25 +46,9 @@ def isnan(x: Array) -> Array:
 
 def isinf(x: Array) -> Array:
     """Whether elements are infinite."""
-    dtype = common_dtype(x)
-    if dtype.kind == "c":
+    if common_dtype(x).kind == "c":
         return lax.or_p(isinf(lax.real_p(x)), isinf(lax.imag_p(x)))
-    return lax.eq_p(lax.abs_p(x), to_numpy_scalar(np.inf, dtype))
-
-
-def isfinite_complex(x: Array) -> Array:
-    """Whether both parts are finite."""
-    return lax.and_p(lax.is_finite_p(lax.real_p(x)), lax.is_finite_p(lax.imag_p(x)))
-
-
-def isposinf(x: Array) -> Array:
-    """Whether elements are plus infinity."""
-    return lax.eq_p(x, to_numpy_scalar(np.inf, common_dtype(x)))
-
-
-def isneginf(x: Array) -> Array:
-    """Whether elements are minus infinity."""
-    return lax.eq_p(x, to_numpy_scalar(-np.inf, common_dtype(x)))
+    return lax.eq_p(lax.abs_p(x), constant(np.inf, x))
 
 
 def all_false(x: Array) -> Array:
@@ -83,6 +72,11 @@ def to_bool(x: Array) -> Array:
     return x if dtype == np.bool_ else lax.ne_p(x, to_numpy_scalar(0, dtype))
 
 
+def squared_magnitudes(x: Array) -> Array:
+    """Squared absolute values, without the square root of `abs`."""
+    return lax.square(lax.real(x)) + lax.square(lax.imag(x)) if x.dtype.kind == "c" else lax.square(x)
+
+
 def signbit(x: Array) -> Array:
     """Whether the sign bit is set, that of negative zero included."""
     dtype = common_dtype(x)
@@ -95,30 +89,6 @@ def signbit(x: Array) -> Array:
     return lax.lt_p(bits, bits.dtype.type(0))
 
 
-def log10(x: Array) -> Array:
-    """Logarithm to base 10."""
-    return _divide_by(lax.log_p(x), np.log(10.0))
-
-
-def deg2rad(x: Array) -> Array:
-    """Degrees to radians."""
-    return lax.mul_p(x, to_numpy_scalar(np.pi / 180, common_dtype(x)))
-
-
-def rad2deg(x: Array) -> Array:
-    """Radians to degrees."""
-    return lax.mul_p(x, to_numpy_scalar(180 / np.pi, common_dtype(x)))
-
-
-def _divide_by(x: Array, y: float) -> Any:
-    return lax.div_p(x, to_numpy_scalar(y, common_dtype(x)))
-
-
-def reciprocal(x: Array) -> Array:
-    """One over each element."""
-    return lax.div_p(to_numpy_scalar(1, common_dtype(x)), x)
-
-
 def rint(x: Array) -> Array:
     """The nearest integer, halves to even."""
     if common_dtype(x).kind == "c":
@@ -128,19 +98,14 @@ def rint(x: Array) -> Array:
 
 def trunc(x: Array) -> Array:
     """The integer part."""
-    return select_where(lax.lt_p(x, to_numpy_scalar(0, common_dtype(x))), lax.ceil_p(x), lax.floor_p(x))
-
-
-def imag_of_real(x: Array) -> Array:
-    """Zero."""
-    return lax.full(np.shape(x), 0, common_dtype(x))
+    return select_where(lax.lt_p(x, constant(0, x)), lax.ceil_p(x), lax.floor_p(x))
 
 
 def angle(x: Array) -> Array:
     """The argument of a complex number."""
     if common_dtype(x).kind == "c":
         return lax.atan2_p(lax.imag_p(x), lax.real_p(x))
-    return lax.atan2_p(to_numpy_scalar(0, common_dtype(x)), x)
+    return lax.atan2_p(constant(0, x), x)
 
 
 def sinc(x: Array) -> Array:
@@ -153,18 +118,11 @@ def sinc(x: Array) -> Array:
     return select_where(near, 1 - s * (1 / 6) * (1 - s * (1 / 20) * (1 - s * (1 / 42))), lax.sin_p(far) / far)
 
 
-def i0(x: Array) -> Array:
-    """The modified Bessel function of order 0."""
-    x = lax.abs_p(x)
-    return lax.mul_p(lax.exp_p(x), lax.bessel_i0e(x))
-
-
 def spacing(x: Array) -> Array:
     """The distance to the next float away from 0."""
-    dtype = common_dtype(x)
     # As NumPy's, the spacing of a negative number is negative.
     away = select_where(signbit(x), -np.inf, np.inf)
-    step = lax.sub_p(lax.nextafter_p(x, cast(away, dtype)), x)
+    step = lax.sub_p(lax.nextafter_p(x, cast(away, common_dtype(x))), x)
     return select_where(lax.is_finite_p(x), step, np.nan)
 
 
@@ -173,16 +131,6 @@ def population_count(x: Array) -> Array:
     if common_dtype(x).kind == "b":
         return cast(x, np.dtype(np.uint8))
     return cast(lax.population_count(lax.abs_p(x) if common_dtype(x).kind == "i" else x), np.dtype(np.uint8))
-
-
-def not_real(x: Array) -> Array:
-    """Whether the imaginary part is not 0."""
-    return lax.ne_p(lax.imag_p(x), to_numpy_scalar(0, lax.imag_p(x).dtype))
-
-
-def is_real(x: Array) -> Array:
-    """Whether the imaginary part is 0."""
-    return lax.eq_p(lax.imag_p(x), to_numpy_scalar(0, lax.imag_p(x).dtype))
 
 
 def logical(op: Callable[..., Array]) -> Any:
@@ -206,11 +154,6 @@ def floor_divide_int(x: Array, y: Array) -> Array:
     return select_where(lax.or_p(exact, same_sign), q, lax.sub_p(q, to_numpy_scalar(1, dtype)))
 
 
-def floor_divide_float(x: Array, y: Array) -> Array:
-    """The quotient rounded down, consistent with the remainder."""
-    return divmod_float(x, y)[0]
-
-
 def divmod_float(x: Array, y: Array) -> tuple:
     """The floored quotient and the remainder with the sign of the divisor."""
     dtype = common_dtype(x, y)
@@ -222,21 +165,17 @@ def divmod_float(x: Array, y: Array) -> tuple:
     # The quotient of x - r by y is an integer up to rounding.
     q = rint(select_where(adjust, lax.sub_p(q, to_numpy_scalar(1, dtype)), q))
     # By definition x // 0 equals x / 0: infinite, or NaN for x = 0. The remainder computed above would make it NaN.
-    by_zero = lax.eq_p(y, zero)
-    return select_where(by_zero, lax.div_p(x, y), q), r
+    return select_where(lax.eq_p(y, zero), lax.div_p(x, y), q), r
 
 
 def remainder(x: Array, y: Array) -> Array:
     """The remainder with the sign of the divisor."""
-    dtype = common_dtype(x, y)
-    if dtype.kind not in "u":
+    dtype, r = common_dtype(x, y), lax.rem_p(x, y)
+    if dtype.kind != "u":
         zero = to_numpy_scalar(0, dtype)
-        r = lax.rem_p(x, y)
         adjust = lax.and_p(lax.ne_p(r, zero), lax.ne_p(lax.lt_p(r, zero), lax.lt_p(y, zero)))
-        out = select_where(adjust, lax.add_p(r, y), r)
-    else:
-        out = lax.rem_p(x, y)
-    return _zero_where_zero(out, y, dtype)
+        r = select_where(adjust, lax.add_p(r, y), r)
+    return _zero_where_zero(r, y, dtype)
 
 
 def fmod(x: Array, y: Array) -> Array:
@@ -256,24 +195,18 @@ def power_int(x: Array, y: Array) -> Array:
     """x ** y for integers, by squaring, exact where the power fits; 0 for negative exponents unless x is 1 or -1."""
     dtype = common_dtype(x, y)
     one, zero = to_numpy_scalar(1, dtype), to_numpy_scalar(0, dtype)
-    shape = np.broadcast_shapes(np.shape(x), np.shape(y))
-    out = lax.full(shape, 1, dtype)
-    signed = dtype.kind == "i"
+    out = lax.full(np.broadcast_shapes(np.shape(x), np.shape(y)), 1, dtype)
+    exponent, base = y, x
     # Square and multiply. If x**y is representable, y is below the number of bits, or x is 0, 1 or -1, whose powers
     # repeat with period 2: as many steps as the bit length of the width suffice.
-    bits = 8 * dtype.itemsize
-    exponent, base = y, x
-    for _ in range(bits.bit_length()):
+    for _ in range((8 * dtype.itemsize).bit_length()):
         # Multiply the powers x**(2**k) whose bit k is set in the exponent.
-        odd = lax.ne_p(lax.and_p(exponent, one), zero)
-        out = select_where(odd, lax.mul_p(out, x), out)
+        out = select_where(lax.ne_p(lax.and_p(exponent, one), zero), lax.mul_p(out, x), out)
         exponent = lax.shift_right_logical_p(exponent, one)
         x = lax.mul_p(x, x)
-    rest = lax.and_p(lax.ne_p(exponent, zero), lax.eq_p(x, zero))
-    out = select_where(rest, zero, out)
-    if signed:
-        unit = lax.eq_p(lax.abs_p(base), one)
-        out = select_where(lax.or_p(lax.ge_p(y, zero), unit), out, zero)
+    out = select_where(lax.and_p(lax.ne_p(exponent, zero), lax.eq_p(x, zero)), zero, out)
+    if dtype.kind == "i":
+        out = select_where(lax.or_p(lax.ge_p(y, zero), lax.eq_p(lax.abs_p(base), one)), out, zero)
     return out
 
 
@@ -281,51 +214,30 @@ def hypot(x: Array, y: Array) -> Array:
     """sqrt(x^2 + y^2), scaled by the larger operand so that the squares do not overflow."""
     x, y = lax.abs_p(x), lax.abs_p(y)
     big, small = lax.max_p(x, y), lax.min_p(x, y)
-    dtype = common_dtype(big)
     # At 0 and at infinity the ratio is undefined: the larger operand is the result.
-    plain = lax.and_p(lax.is_finite_p(big), lax.ne_p(big, to_numpy_scalar(0, dtype)))
+    plain = lax.and_p(lax.is_finite_p(big), lax.ne_p(big, constant(0, big)))
     ratio = lax.div_p(small, select_where(plain, big, 1))
-    length = lax.mul_p(big, lax.sqrt_p(lax.add_p(lax.mul_p(ratio, ratio), to_numpy_scalar(1, dtype))))
-    infinite = lax.or_p(isinf(x), isinf(y))
-    return select_where(plain, length, select_where(infinite, np.inf, big))
+    length = lax.mul_p(big, lax.sqrt_p(lax.add_p(lax.mul_p(ratio, ratio), constant(1, big))))
+    return select_where(plain, length, select_where(lax.or_p(isinf(x), isinf(y)), np.inf, big))
 
 
-def logaddexp(x: Array, y: Array) -> Array:
-    """log(exp(x) + exp(y))."""
-    return _logaddexp(x, y, lax.exp_p, 1.0)
-
-
-def logaddexp2(x: Array, y: Array) -> Array:
-    """log2(2 ** x + 2 ** y)."""
-    return _logaddexp(x, y, lax.exp2_p, float(np.log(2)))
-
-
-def _logaddexp(x: Array, y: Array, exp: Callable[..., Array], scale: float) -> Any:
+def logaddexp(x: Array, y: Array, exp: Callable[..., Array], scale: float) -> Any:
+    """log(exp(x) + exp(y)) / scale, of the exponential of any base and the logarithm of the base."""
     big = lax.max_p(x, y)
-    d = lax.sub_p(x, y)
-    if common_dtype(d).kind == "c":
-        small = lax.min_p(x, y)
-        d = lax.sub_p(small, big)
-        d = select_where(isnan(d), 0, d)
-    else:
-        # The difference of equal infinities is NaN and must count as 0. A NaN operand still propagates: `big` is NaN.
-        d = lax.neg_p(lax.abs_p(select_where(isnan(d), 0, d)))
-    log = lax.log1p_p(exp(d))
-    return lax.add_p(big, log if scale == 1.0 else _divide_by(log, scale))
+    is_complex = common_dtype(big).kind == "c"
+    d = lax.sub_p(lax.min_p(x, y), big) if is_complex else lax.sub_p(x, y)
+    # The difference of equal infinities is NaN and must count as 0. A NaN operand still propagates: `big` is NaN.
+    d = select_where(isnan(d), 0, d)
+    log = lax.log1p_p(exp(d if is_complex else lax.neg_p(lax.abs_p(d))))
+    return lax.add_p(big, log if scale == 1.0 else lax.div_p(log, constant(scale, log)))
 
 
 def heaviside(x: Array, h: Array) -> Array:
     """0 for x < 0, 1 for x > 0, and `h` for x == 0."""
-    zero = to_numpy_scalar(0, common_dtype(x, h))
+    zero = constant(0, x, h)
     shape = np.broadcast_shapes(np.shape(x), np.shape(h))
     x, h = broadcast_to_shape(x, shape), broadcast_to_shape(h, shape)
     return select_where(isnan(x), x, select_where(lax.lt_p(x, zero), zero, select_where(lax.gt_p(x, zero), 1, h)))
-
-
-def copysign(x: Array, y: Array) -> Array:
-    """The magnitude of x with the sign of y."""
-    x = lax.abs_p(x)
-    return select_where(signbit(y), lax.neg_p(x), x)
 
 
 def gcd(x: Array, y: Array) -> Array:
@@ -356,27 +268,11 @@ def lcm(x: Array, y: Array) -> Array:
     return select_where(lax.eq_p(d, zero), zero, lax.mul_p(x, lax.div_p(y, select_where(lax.eq_p(d, zero), 1, d))))
 
 
-def fmax(x: Array, y: Array) -> Array:
-    """The larger of two, ignoring NaN."""
-    return select_where(lax.or_p(isnan(y), lax.gt_p(x, y)), x, y)
-
-
-def fmin(x: Array, y: Array) -> Array:
-    """The smaller of two, ignoring NaN."""
-    return select_where(lax.or_p(isnan(y), lax.lt_p(x, y)), x, y)
-
-
-def arctan2_complex(x: Array, y: Array) -> Array:
-    """The complex arc tangent of x / y, -i log((y + i x) / sqrt(x^2 + y^2))."""
-    return -1j * lax.log_p((y + x * 1j) / lax.sqrt_p(x * x + y * y))
-
-
 def compare_complex(strict: Callable[..., Array], with_equal: Callable[..., Array]) -> Any:
     """A comparison by real part, then imaginary part."""
 
     def body(x: Array, y: Array) -> Any:
         xr, yr = lax.real(x), lax.real(y)
-        tie = lax.and_p(lax.eq_p(xr, yr), with_equal(lax.imag(x), lax.imag(y)))
-        return lax.or_p(strict(xr, yr), tie)
+        return lax.or_p(strict(xr, yr), lax.and_p(lax.eq_p(xr, yr), with_equal(lax.imag(x), lax.imag(y))))
 
     return body

@@ -21,6 +21,7 @@ from phalanx.numpy.operands import (
     canonical_axes,
     canonical_axis,
     cast,
+    refuse_inplace,
     refuse_out,
     to_numpy_scalar,
     to_operand,
@@ -56,8 +57,7 @@ def _cast_operand(ufunc: Callable[..., Array], a: Array, dtype: np.dtype, where:
         return cast(x, dtypes.requested_dtype(dtype, where))
     if not hasattr(ufunc, "rule"):  # a ufunc made by `frompyfunc` accepts every dtype
         return x
-    to = ufunc.rule.choose(x.dtype)[1]
-    return cast(x, np.dtype(bool) if ufunc.__name__.startswith("logical_") else to)
+    return cast(x, np.dtype(bool) if ufunc.__name__.startswith("logical_") else ufunc.rule.choose(x.dtype)[1])
 
 
 def _reduce(
@@ -149,13 +149,7 @@ def _outer(ufunc: Callable[..., Array], a: Array, b: Array, /) -> Any:
 def _at(
     ufunc: Callable[..., Array], a: Array, indices: Array, b: Array | None = None, /, *, inplace: bool = True
 ) -> Any:
-    if inplace:
-        raise ArgumentError(
-            f"{ufunc.__name__}.at, argument inplace",
-            expected="False, since arrays do not change",
-            got=True,
-            fix="give inplace=False and use the returned array",
-        )
+    refuse_inplace(inplace, f"{ufunc.__name__}.at")
     x = to_operand(a, ufunc.__name__)
     # These have a scatter, which handles repeated indices in parallel.
     method = {"add": "add", "subtract": "subtract", "multiply": "multiply", "maximum": "max", "minimum": "min"}.get(
@@ -163,8 +157,7 @@ def _at(
     )
     if method is not None:
         return getattr(x.at[indices], method)(b)
-    chosen = x[indices]
-    shape = chosen.shape
+    shape = x[indices].shape
     values = ravel(
         lax.broadcast_in_dim(to_operand(b, ufunc.__name__), shape, tuple(range(len(shape) - np.ndim(b), len(shape))))
     )
@@ -191,14 +184,13 @@ def _reduceat(
     axis = canonical_axis(axis, x.ndim, f"{ufunc.__name__}.reduceat")
     x = moveaxis(x, axis, 0)
     n = x.shape[0]
-    ends = lax.concatenate([starts[1:], lax.full((1,), n, starts.dtype)], 0)
+    nexts = lax.concatenate([starts[1:], lax.full((1,), n, starts.dtype)], 0)
     # As in NumPy, an empty or decreasing range selects the element at its start.
-    ends = lax.max(ends, starts + to_numpy_scalar(1, starts.dtype))
+    ends = lax.max(nexts, starts + to_numpy_scalar(1, starts.dtype))
 
     def step(i: Array | int, y: Array) -> Any:
         # Element i belongs to all segments that began before it and have not ended.
-        inside = (starts < i) & (i < ends)
-        inside = lax.reshape(inside, inside.shape + (1,) * (x.ndim - 1))
+        inside = lax.reshape((starts < i) & (i < ends), starts.shape + (1,) * (x.ndim - 1))
         return where(inside, cast(ufunc(y, x[i]), y.dtype), y)
 
     return moveaxis(lax.fori_loop(0, n, step, x[starts]), 0, axis)

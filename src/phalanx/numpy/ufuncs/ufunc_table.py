@@ -72,11 +72,21 @@ expm1 = _unary("expm1", "bifc", to_inexact, _p.expm1_p, "exp(x) - 1, exact near 
 log = _unary("log", "bifc", to_inexact, _p.log_p, "Natural logarithm.", "1.0", "0.0")
 log1p = _unary("log1p", "bifc", to_inexact, _p.log1p_p, "log(1 + x), exact near 0.", "0.0", "0.0")
 log2 = _unary("log2", "bifc", to_inexact, _p.log2_p, "Logarithm to base 2.", "1.0", "0.0")
-log10 = _unary("log10", "bifc", to_inexact, _b.log10, "Logarithm to base 10.", "1.0", "0.0")
+log10 = _unary(
+    "log10",
+    "bifc",
+    to_inexact,
+    lambda x: _p.div_p(_p.log_p(x), _b.constant(np.log(10.0), x)),
+    "Logarithm to base 10.",
+    "1.0",
+    "0.0",
+)
 sqrt = _unary("sqrt", "bifc", to_inexact, _p.sqrt_p, "Square root.", "9.0", "3.0")
 cbrt = _unary("cbrt", "bif", to_inexact, _p.cbrt_p, "Cube root.", "0.0", "0.0")
 square = _unary("square", "bifc", promote_bools, _p.square_p, "Square.", "3", "9")
-reciprocal = _unary("reciprocal", "bifc", to_inexact, _b.reciprocal, "Reciprocal, 1 / x.", "4.0", "0.25")
+reciprocal = _unary(
+    "reciprocal", "bifc", to_inexact, lambda x: _p.div_p(_b.constant(1, x), x), "Reciprocal, 1 / x.", "4.0", "0.25"
+)
 negative = _unary("negative", "ifc", keep_dtype, _p.neg_p, "Negation.", "3", "-3")
 positive = _unary("positive", "bifc", keep_dtype, _b.identity, "Unary plus: the elements unchanged.", "3", "3")
 absolute = _unary("absolute", "bifc", keep_dtype, _p.abs_p, "Absolute value.", "-3", "3", b=_b.identity, u=_b.identity)
@@ -100,7 +110,16 @@ trunc = _unary(
 rint = _unary("rint", "bifc", to_inexact, _b.rint, "Round to the nearest integer, halves to even.", "2.5", "2.0")
 conjugate = _unary("conjugate", "bifc", keep_dtype, _b.identity, "Complex conjugate.", "1 + 2j", "(1-2j)", c=_p.conj)
 real = _unary("real", "bifc", keep_dtype, _b.identity, "Real part.", "1 + 2j", "1.0", c=_p.real_p)
-imag = _unary("imag", "bifc", keep_dtype, _b.imag_of_real, "Imaginary part.", "1 + 2j", "2.0", c=_p.imag_p)
+imag = _unary(
+    "imag",
+    "bifc",
+    keep_dtype,
+    lambda x: _p.full(np.shape(x), 0, _b.common_dtype(x)),
+    "Imaginary part.",
+    "1 + 2j",
+    "2.0",
+    c=_p.imag_p,
+)
 isnan = _unary(
     "isnan",
     "bifc",
@@ -133,13 +152,13 @@ isfinite = _unary(
     "True",
     b=_b.all_true,
     i=_b.all_true,
-    c=_b.isfinite_complex,
+    c=lambda x: _p.and_p(_p.is_finite_p(_p.real_p(x)), _p.is_finite_p(_p.imag_p(x))),
 )
 isposinf = _unary(
     "isposinf",
     "bif",
     keep_dtype,
-    _b.isposinf,
+    lambda x: _p.eq_p(x, _b.constant(np.inf, x)),
     "Whether elements are plus infinity.",
     "jnp.inf",
     "True",
@@ -150,7 +169,7 @@ isneginf = _unary(
     "isneginf",
     "bif",
     keep_dtype,
-    _b.isneginf,
+    lambda x: _p.eq_p(x, _b.constant(-np.inf, x)),
     "Whether elements are minus infinity.",
     "jnp.inf",
     "False",
@@ -166,7 +185,7 @@ isreal = _unary(
     "1j",
     "False",
     parameters="x",
-    c=_b.is_real,
+    c=lambda x: _p.eq_p(_p.imag_p(x), _b.constant(0, _p.imag_p(x))),
 )
 iscomplex = _unary(
     "iscomplex",
@@ -177,13 +196,13 @@ iscomplex = _unary(
     "1j",
     "True",
     parameters="x",
-    c=_b.not_real,
+    c=lambda x: _p.ne_p(_p.imag_p(x), _b.constant(0, _p.imag_p(x))),
 )
 logical_not = _unary(
     "logical_not",
     "bifc",
     keep_dtype,
-    lambda x: lax.eq_p(x, ufunc_implementations.common_dtype(x).type(0)),
+    lambda x: _p.eq_p(x, _b.constant(0, x)),
     "Whether elements are 0.",
     "0",
     "True",
@@ -193,14 +212,30 @@ invert = _unary("invert", "bi", keep_dtype, _p.not_p, "Bitwise inversion.", "0",
 bitwise_count = _unary(
     "bitwise_count", "bi", keep_dtype, _b.population_count, "Number of set bits of the absolute value.", "5", "2"
 )
-deg2rad = _unary("deg2rad", "bifc", to_inexact, _b.deg2rad, "Degrees to radians.", "0.0", "0.0")
-rad2deg = _unary("rad2deg", "bifc", to_inexact, _b.rad2deg, "Radians to degrees.", "0.0", "0.0")
+deg2rad = _unary(
+    "deg2rad",
+    "bifc",
+    to_inexact,
+    lambda x: _p.mul_p(x, _b.constant(np.pi / 180, x)),
+    "Degrees to radians.",
+    "0.0",
+    "0.0",
+)
+rad2deg = _unary(
+    "rad2deg",
+    "bifc",
+    to_inexact,
+    lambda x: _p.mul_p(x, _b.constant(180 / np.pi, x)),
+    "Radians to degrees.",
+    "0.0",
+    "0.0",
+)
 sinc = _unary("sinc", "bifc", to_inexact, _b.sinc, "sin(pi x) / (pi x).", "0.0", "1.0")
 i0 = _unary(
     "i0",
     "bif",
     to_inexact,
-    _b.i0,
+    lambda x: _p.mul_p(_p.exp_p(_p.abs_p(x)), _p.bessel_i0e(_p.abs_p(x))),
     "The modified Bessel function of the first kind, order 0.",
     "jnp.nan",
     "nan",
@@ -224,7 +259,7 @@ floor_divide = _binary(
     "floor_divide",
     "bif",
     promote_bools,
-    _b.floor_divide_float,
+    lambda x, y: _b.divmod_float(x, y)[0],
     "Quotient rounded towards minus infinity.",
     "-3, 2",
     "-2",
@@ -245,7 +280,7 @@ fmax = _binary(
     "fmax",
     "bifc",
     keep_dtype,
-    _b.fmax,
+    lambda x, y: _b.select_where(_p.or_p(_b.isnan(y), _p.gt_p(x, y)), x, y),
     "Maximum of two operands, ignoring NaN.",
     "1.0, jnp.nan",
     "1.0",
@@ -257,7 +292,7 @@ fmin = _binary(
     "fmin",
     "bifc",
     keep_dtype,
-    _b.fmin,
+    lambda x, y: _b.select_where(_p.or_p(_b.isnan(y), _p.lt_p(x, y)), x, y),
     "Minimum of two operands, ignoring NaN.",
     "1.0, jnp.nan",
     "1.0",
@@ -273,16 +308,29 @@ arctan2 = _binary(
     "Angle of the point with ordinate x1 and abscissa x2.",
     "0.0, 1.0",
     "0.0",
-    c=_b.arctan2_complex,
+    # The complex arc tangent of x / y is -i log((y + i x) / sqrt(x^2 + y^2)).
+    c=lambda x, y: -1j * _p.log_p((y + x * 1j) / _p.sqrt_p(x * x + y * y)),
 )
 hypot = _binary(
     "hypot", "bif", to_inexact, _b.hypot, "Length of the vector (x1, x2), without overflow.", "3.0, 4.0", "5.0"
 )
 logaddexp = _binary(
-    "logaddexp", "bifc", to_inexact, _b.logaddexp, "log(exp(x1) + exp(x2)), without overflow.", "-jnp.inf, 1.0", "1.0"
+    "logaddexp",
+    "bifc",
+    to_inexact,
+    functools.partial(_b.logaddexp, exp=_p.exp_p, scale=1.0),
+    "log(exp(x1) + exp(x2)), without overflow.",
+    "-jnp.inf, 1.0",
+    "1.0",
 )
 logaddexp2 = _binary(
-    "logaddexp2", "bifc", to_inexact, _b.logaddexp2, "log2(2**x1 + 2**x2), without overflow.", "-jnp.inf, 1.0", "1.0"
+    "logaddexp2",
+    "bifc",
+    to_inexact,
+    functools.partial(_b.logaddexp, exp=_p.exp2_p, scale=float(np.log(2))),
+    "log2(2**x1 + 2**x2), without overflow.",
+    "-jnp.inf, 1.0",
+    "1.0",
 )
 heaviside = _binary(
     "heaviside",
@@ -294,7 +342,13 @@ heaviside = _binary(
     "0.5",
 )
 copysign = _binary(
-    "copysign", "bif", to_inexact, _b.copysign, "Absolute value of x1 with the sign of x2.", "3.0, -1.0", "-3.0"
+    "copysign",
+    "bif",
+    to_inexact,
+    lambda x, y: _b.select_where(_b.signbit(y), _p.neg_p(_p.abs_p(x)), _p.abs_p(x)),
+    "Absolute value of x1 with the sign of x2.",
+    "3.0, -1.0",
+    "-3.0",
 )
 nextafter = _binary(
     "nextafter", "bif", to_inexact, _p.nextafter_p, "Next floating-point number after x1 towards x2.", "1.0, 1.0", "1.0"
@@ -399,14 +453,11 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
       >>> jnp.power(jnp.array([1.0, 2.0, 3.0]), 2).tolist()
       [1.0, 4.0, 9.0]
     """
-    if type(x2) is int:
-        aval = getattr(x1, "aval", None)
-        if aval is not None:
-            kind = aval.dtype.kind
-            # A static integer exponent needs no logarithm: the power and its derivative are exact also for negative
-            # bases.
-            if kind in "fc" or (kind in "iu" and x2 >= 0) or kind == "V":
-                return lax.square_p(x1) if x2 == 2 else lax.integer_pow(x1, x2)
+    if type(x2) is int and getattr(x1, "aval", None) is not None:
+        kind = x1.aval.dtype.kind
+        # A static integer exponent needs no logarithm: the power and its derivative are exact also for negative bases.
+        if kind in "fc" or (kind in "iu" and x2 >= 0) or kind == "V":
+            return lax.square_p(x1) if x2 == 2 else lax.integer_pow(x1, x2)
     return _power_arrays(x1, x2)
 
 
@@ -495,8 +546,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     # from the smallest subnormal to the largest number of every dtype.
     limit = 1022 if dtype == np.float64 else 126 if dtype.itemsize == 4 or dtype.name == "bfloat16" else 14
     for _ in range(3):
-        step = maximum(x2, -limit) if x2.dtype.kind == "i" else x2
-        step = minimum(step, limit)
+        step = minimum(maximum(x2, -limit) if x2.dtype.kind == "i" else x2, limit)
         x1 = x1 * _power_of_two(step, dtype)
         x2 = x2 - step
     return x1  # type: ignore[return-value]
@@ -506,8 +556,7 @@ def _power_of_two(n: DimSize, dtype: np.dtype) -> Any:
     """2**n exactly, by setting the exponent bits; n must be the exponent of a normal number."""
     mantissa = {"float64": 52, "float32": 23, "bfloat16": 7, "float16": 10}[dtype.name]
     bias = (1 << (8 * dtype.itemsize - mantissa - 2)) - 1
-    bits = (n + bias).astype(f"int{8 * dtype.itemsize}") << mantissa
-    return lax.bitcast_convert_type(bits, dtype)
+    return lax.bitcast_convert_type((n + bias).astype(f"int{8 * dtype.itemsize}") << mantissa, dtype)
 
 
 @eager_jit

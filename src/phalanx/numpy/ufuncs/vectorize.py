@@ -102,10 +102,9 @@ def _parse_signature(signature: str) -> tuple[list, list]:
             got=repr(signature),
             fix="name the core dimensions of each argument and result in parentheses",
         )
-    sides = signature.split("->")
     return tuple(  # type: ignore[return-value]
         [tuple(n.strip() for n in part.split(",") if n.strip()) for part in re.findall(r"\(([^()]*)\)", side)]
-        for side in sides
+        for side in signature.split("->")
     )
 
 
@@ -194,14 +193,11 @@ def _call_vectorized(function: Callable, args: list, parsed: tuple | None, exclu
         for x, s in zip(args, shapes, strict=True)
     ]
     # From the last loop dimension to the first: each `vmap` adds a leading dimension.
-    for d in range(len(loop)):
-        at = len(loop) - 1 - d
-        axes = []
-        for s in shapes:
-            i = at - (len(loop) - len(s))
-            axes.append(0 if i >= 0 and not (s[i] == 1 and loop[at] != 1) else None)
+    for at in reversed(range(len(loop))):
+        places = [at - (len(loop) - len(s)) for s in shapes]
+        axes = tuple(0 if i >= 0 and (s[i] != 1 or loop[at] == 1) else None for i, s in zip(places, shapes))
         if any(a is not None for a in axes):
-            with_check = vmap(with_check, in_axes=tuple(axes))
+            with_check = vmap(with_check, in_axes=axes)
     return with_check(*squeezed)
 
 
@@ -221,8 +217,7 @@ def _check_results(function: Callable, parsed: tuple | None, sizes: dict) -> Cal
             )
         for core, y in zip(parsed[1], results, strict=True):
             found = np.shape(y)
-            agrees = len(found) == len(core) and all(sizes.get(n, d) == d for n, d in zip(core, found, strict=True))
-            if not agrees:
+            if len(found) != len(core) or any(sizes.get(n, d) != d for n, d in zip(core, found, strict=True)):
                 raise ShapeError(
                     "vectorize",
                     expected=f"a result with core dimensions ({','.join(core)})",
