@@ -90,8 +90,7 @@ def static(value: PyTree = MISSING, /, **kwargs: Any) -> Any:
 
 def _mark(value: Any, is_data: bool, kwargs: dict[str, Any]) -> Any:
     if value is MISSING:
-        metadata = {**kwargs.pop("metadata", {}), "static": not is_data}
-        return dataclasses.field(**kwargs, metadata=metadata)
+        return dataclasses.field(**{**kwargs, "metadata": {**kwargs.get("metadata", {}), "static": not is_data}})
     return MarkedValue(value, is_data)
 
 
@@ -112,9 +111,7 @@ StaticHint = _Annotation("Static[]")
 def _mark_from_annotation(hint: object) -> bool | None:
     """Whether a type annotation, possibly given as text, marks an attribute as data; None if it has no mark."""
     text = hint if isinstance(hint, str) else getattr(hint, "__metadata__", ("",))[0]
-    if not isinstance(text, str):
-        return None
-    text = text.rsplit("nnx.", 1)[-1]
+    text = text.rsplit("nnx.", 1)[-1] if isinstance(text, str) else ""
     return True if text.startswith("Data[") or text == "nnx-data" else False if text.startswith("Static[") else None
 
 
@@ -268,16 +265,13 @@ class Object:
             self._marks = {k: v for k, v in self._marks.items() if k != name}
         if self._watched:
             old = self.__dict__.get(name, MISSING)
-            if old is value:
-                return
             # Replacing one array by another is a change of value, not of structure: the graph refers to the attribute.
-            if not (is_array(old) and is_array(value)):
+            if old is not value and not (is_array(old) and is_array(value)):
                 mark_structure_changed(self)
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        if state.trace is not self._trace:
-            check_trace_level(self, f"deleting {name!r}")
+        check_trace_level(self, f"deleting {name!r}")
         mark_structure_changed(self)
         object.__delattr__(self, name)
 
@@ -355,14 +349,11 @@ def _register(cls: type) -> None:
 
     def flatten_with_keys(target: Object) -> tuple[list, tuple]:
         # Attributes are sorted by name, so that the order in which `__init__` sets them does not matter.
-        children, fixed = [], []
-        marks = target._marks
-        for name, value in sorted(target.__dict__.items()):
-            if marks.get(name, is_data(value)):
-                children.append((GetAttrKey(name), _separate_static(value)))
-            else:
-                fixed.append((name, Static(value)))
-        return children, (tuple(k.name for k, _ in children), tuple(fixed), tuple(marks.items()))
+        marks, attributes = target._marks, sorted(target.__dict__.items())
+        names = tuple(name for name, value in attributes if marks.get(name, is_data(value)))
+        children = [(GetAttrKey(name), _separate_static(value)) for name, value in attributes if name in names]
+        fixed = tuple((name, Static(value)) for name, value in attributes if name not in names)
+        return children, (names, fixed, tuple(marks.items()))
 
     def unflatten(aux: tuple, children: Any) -> Object:
         names, fixed, marks = aux
@@ -399,18 +390,17 @@ def _separate_static(value: PyTree) -> PyTree:
 
 def _flatten_mixed(node: _MixedContainer) -> tuple[list, tuple]:
     value = node.value
-    keys = tuple(sorted(value)) if isinstance(value, dict) else tuple(range(len(value)))
-    key_type = DictKey if isinstance(value, dict) else SequenceKey
+    key_type, keys = (DictKey, sorted(value)) if isinstance(value, dict) else (SequenceKey, range(len(value)))
     fixed = tuple((k, Static(value[k])) for k in keys if _is_static_element(value[k]))
     children = [(key_type(k), _separate_static(value[k])) for k in keys if not _is_static_element(value[k])]
-    return children, (type(value), keys, fixed)
+    return children, (type(value), tuple(keys), fixed)
 
 
 def _unflatten_mixed(aux: tuple, children: Iterable[Any]) -> Any:
     kind, keys, fixed = aux
     # The keys are stored in order, so that static and other elements are interleaved as before.
-    static_values, rest = {k: v.value for k, v in fixed}, iter(children)
-    values = [static_values[k] if k in static_values else next(rest) for k in keys]
+    static_values, rest = dict(fixed), iter(children)
+    values = [static_values[k].value if k in static_values else next(rest) for k in keys]
     return kind(zip(keys, values)) if issubclass(kind, dict) else kind(values)
 
 
@@ -470,20 +460,17 @@ def _format_block(head: str, lines: list[str], tail: str) -> str:
 
 def _format_sizes(variables: Iterable[Variable]) -> str:
     """The number of elements and bytes in the variables of each type."""
-    totals: dict[str, list[int]] = {}
+    by_type: dict[str, list[Any]] = {}
     for v in variables:
-        total = totals.setdefault(type(v).__name__, [0, 0])
-        for x in tree_leaves(v._value):
-            if is_array(x) or hasattr(x, "aval"):
-                size = math.prod(x.shape)
-                total[0] += size
-                total[1] += size * x.dtype.itemsize
-    return ", ".join(f"{kind}: {size:,} ({format_bytes(nbytes)})" for kind, (size, nbytes) in totals.items())
+        by_type.setdefault(type(v).__name__, []).extend(tree_leaves(v._value))
+    return ", ".join(f"{kind}: {format_size(leaves)}" for kind, leaves in by_type.items())
 
 
-def format_bytes(nbytes: float) -> str:
-    """A number of bytes with a decimal unit, such as `1.5 MB`."""
+def format_size(leaves: Iterable[Any]) -> str:
+    """The number of elements and bytes of the arrays among some values, such as `1,000 (4.0 KB)`."""
+    sizes = [(math.prod(x.shape), x.dtype.itemsize) for x in leaves if hasattr(x, "dtype")]
+    count, nbytes = sum(n for n, _ in sizes), sum(n * itemsize for n, itemsize in sizes)
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if nbytes >= scale:
-            return f"{nbytes / scale:.1f} {unit}"
-    return f"{nbytes:.0f} B"
+            return f"{count:,} ({nbytes / scale:.1f} {unit})"
+    return f"{count:,} ({nbytes:.0f} B)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ class Static:
     """A value in the static part of a pytree, with equality that is safe for cache keys.
 
     Two values are equal if they have the same type and compare equal, since `1 == True` must not share a compiled
-    program. Unhashable values are compared by identity.
+    program. Unhashable values are compared by identity; their hash is their address.
     """
 
     __slots__ = ("_hash", "value")
@@ -51,18 +51,10 @@ class Static:
         if type(other) is not Static or self._hash != other._hash:
             return False
         a, b = self.value, other.value
-        return a is b or (type(a) is type(b) and _is_hashable(a) and bool(a == b))
+        return a is b or (type(a) is type(b) and self._hash != id(a) and bool(a == b))
 
     def __repr__(self) -> str:
         return repr(self.value)
-
-
-def _is_hashable(x: object) -> bool:
-    try:
-        hash(x)
-    except TypeError:
-        return False
-    return True
 
 
 class VariableMetadata:
@@ -182,10 +174,8 @@ class Variable:
         # The exact type is compared first: for a concrete array, the common case, `isinstance` is not called.
         if type(value) is not Array and isinstance(value, Tracer) and not value._trace.alive:
             raise ended_trace_error(self)
-        if self._metadata or self._hooked:
-            hook = self._get_hook("on_get_value")
-            if hook is not None:
-                return hook(self, value)
+        if (self._metadata or self._hooked) and (hook := self._get_hook("on_get_value")) is not None:
+            return hook(self, value)
         return value
 
     @value.setter
@@ -214,10 +204,8 @@ class Variable:
             check_trace_level(self)
         if isinstance(value, Variable):
             value = value.value
-        if self._metadata or self._hooked:
-            hook = self._get_hook("on_set_value")
-            if hook is not None:
-                value = hook(self, value)
+        if (self._metadata or self._hooked) and (hook := self._get_hook("on_set_value")) is not None:
+            value = hook(self, value)
         # The hook receives the part, not the whole value, as in Flax.
         if index is not MISSING and not _is_whole(self._value, index):
             value = _replace_part(self._value, index, value)
@@ -229,8 +217,7 @@ class Variable:
 
     def set_raw_value(self, value: PyTree) -> None:
         """Set the value without calling hooks."""
-        if state.trace is not self._trace:
-            check_trace_level(self)
+        check_trace_level(self)
         _set_value(self, value)
 
     raw_value = property(get_raw_value, set_raw_value, doc="The value, without calling hooks.")
@@ -245,9 +232,7 @@ class Variable:
         hook = self._metadata.get(name)
         if hook is None:
             return getattr(type(self), name, None) if self._hooked else None
-        if isinstance(hook, tuple | list):
-            return _chain_hooks(tuple(hook)) if hook else None
-        return hook
+        return _chain_hooks(hook) if isinstance(hook, tuple | list) else hook
 
     # --- metadata ---
 
@@ -286,16 +271,14 @@ class Variable:
           *args: a name and a value, or a mapping that replaces all metadata.
           **metadata: entries by name.
         """
-        if state.trace is not self._trace:
-            check_trace_level(self, "setting metadata")
+        check_trace_level(self, "setting metadata")
         kept = args[0] if len(args) == 1 else {**self._metadata, **(dict([args]) if args else {})}
         self._metadata = {**kept, **metadata}
         self._mark_structure_changed()
 
     def del_metadata(self, name: str) -> None:
         """Remove an entry of the metadata."""
-        if state.trace is not self._trace:
-            check_trace_level(self, "removing metadata")
+        check_trace_level(self, "removing metadata")
         self._metadata = {k: v for k, v in self._metadata.items() if k != name}
         self._mark_structure_changed()
 
@@ -318,8 +301,7 @@ class Variable:
         self._call_axis_hook("on_remove_axis", axis_index, axis_name)
 
     def _call_axis_hook(self, name: str, axis_index: int, axis_name: Hashable) -> None:
-        hook = self._get_hook(name)
-        if hook is not None:
+        if (hook := self._get_hook(name)) is not None:
             hook(self, axis_index, axis_name)
 
     type = property(lambda self: type(self))
@@ -379,7 +361,7 @@ class Variable:
         return self.copy(tree_map(lambda x: x, self._value))
 
     def __reduce__(self) -> tuple:
-        return _unpickle, (type(self), self._value, self._metadata)
+        return type(self).from_metadata, (self._value, self._metadata)
 
     # --- use in place of the value ---
 
@@ -457,7 +439,7 @@ def _replace_part(value: Any, index: Any, part: Any) -> Any:
     return value
 
 
-def _chain_hooks(hooks: tuple[Callable, ...]) -> Callable:
+def _chain_hooks(hooks: Sequence[Callable]) -> Callable:
     """Compose hooks: each value hook receives the result of the previous one; axis hooks are called in turn."""
 
     def chain(variable: Variable, value: Any, *axis_name: Hashable) -> Any:
@@ -467,10 +449,6 @@ def _chain_hooks(hooks: tuple[Callable, ...]) -> Callable:
         return value
 
     return chain
-
-
-def _unpickle(cls: type[Variable], value: PyTree, metadata: dict[str, Any]) -> Variable:
-    return cls.from_metadata(value, metadata)
 
 
 # --- operators, which apply to the value ---
@@ -529,15 +507,12 @@ def freeze_metadata(metadata: Mapping[str, Any]) -> tuple[tuple[str, Static], ..
 def _register(cls: type[Variable]) -> None:
     """Register a variable type as a pytree node whose child is the value."""
 
-    def unflatten(items: tuple, children: Any) -> Variable:
-        return cls.from_metadata(children[0], {k: v.value for k, v in items})
-
     # The value is flattened as it is, without hooks: a transformation must return the stored value unchanged.
     key = GetAttrKey("value")
     register_pytree_node(
         cls,
         lambda v: ((v._value,), freeze_metadata(v._metadata)),
-        unflatten,
+        lambda items, children: cls.from_metadata(children[0], {k: v.value for k, v in items}),
         lambda v: (((key, v._value),), freeze_metadata(v._metadata)),
     )
 
@@ -665,7 +640,13 @@ class OptVariable(OptState):
     """
 
 
-_names: dict[str, type[Variable]] = {}
+_names: dict[str, type[Variable]] = {
+    "params": Param,
+    "batch_stats": BatchStat,
+    "cache": Cache,
+    "intermediates": Intermediate,
+    "perturbations": Perturbation,
+}
 
 
 def register_variable_name(name: str, typ: type[Variable] = MISSING, *, overwrite: bool = False) -> Any:
@@ -750,28 +731,17 @@ def variable_name_from_type(typ: type[Variable], /, *, allow_register: bool = Fa
       >>> nnx.variable_name_from_type(nnx.Param)
       'params'
     """
-    for name, kind in _names.items():
-        if kind is typ:
-            return name
-    if not allow_register:
+    names = {kind: name for name, kind in reversed(_names.items())}
+    if typ not in names and not allow_register:
         raise ArgumentError(
             "variable_name_from_type, argument typ",
             expected=f"one of {sorted(k.__name__ for k in _names.values())}",
             got=typ.__name__,
             fix=f"register the class with nnx.register_variable_name(name, {typ.__name__})",
         )
-    _names[typ.__name__] = typ
-    return typ.__name__
-
-
-for _name, _kind in {
-    "params": Param,
-    "batch_stats": BatchStat,
-    "cache": Cache,
-    "intermediates": Intermediate,
-    "perturbations": Perturbation,
-}.items():
-    register_variable_name(_name, _kind)
+    if typ not in names:
+        _names[typ.__name__] = typ
+    return names.get(typ, typ.__name__)
 
 
 def is_variable(x: object) -> bool:
@@ -782,6 +752,11 @@ def is_variable(x: object) -> bool:
 def unwrap(x: Any) -> Any:
     """The value of a variable, after its hooks; any other value is returned as it is."""
     return x.value if isinstance(x, Variable) else x
+
+
+def get_raw_value(x: Any) -> Any:
+    """The value of a variable, without its hooks; any other value is returned as it is."""
+    return x.raw_value if isinstance(x, Variable) else x
 
 
 def as_pure(tree: PyTree) -> PyTree:
@@ -798,4 +773,4 @@ def as_pure(tree: PyTree) -> PyTree:
       >>> nnx.as_pure({"a": nnx.Param(1.0)})
       {'a': 1.0}
     """
-    return tree_map(lambda x: x.raw_value if isinstance(x, Variable) else x, tree, is_leaf=is_variable)
+    return tree_map(get_raw_value, tree, is_leaf=is_variable)

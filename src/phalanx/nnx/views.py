@@ -7,12 +7,12 @@ method, the attributes themselves are set.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from phalanx.core import ArgumentError
-from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.graphlib import clone, iter_graph, set_attributes
+from phalanx.nnx.filters import Filter
+from phalanx.nnx.graphlib import clone, iter_objects, set_attributes
 from phalanx.nnx.objects import Object
 from phalanx.typing import PyTree
 
@@ -49,16 +49,15 @@ def view(
     """
     out = clone(node, variables=False)
     remaining = set(kwargs)
-    for module in _iter_objects(out, only):
+    for module in iter_objects(out, only):
         # `set_view` has precedence over attributes of the same name.
-        used = _get_options(module).keys() & kwargs.keys()
-        if used:
-            module.set_view(**{k: kwargs[k] for k in used})
-        for name in kwargs.keys() - used:
-            if hasattr(module, name):
-                setattr(module, name, kwargs[name])
-                used.add(name)
-        remaining -= used
+        options = _get_options(module).keys() & kwargs.keys()
+        if options:
+            module.set_view(**{k: kwargs[k] for k in options})
+        attributes = {name for name in kwargs.keys() - options if hasattr(module, name)}
+        for name in attributes:
+            setattr(module, name, kwargs[name])
+        remaining -= options | attributes
     if remaining and raise_if_not_found:
         raise ArgumentError(
             "view",
@@ -118,29 +117,21 @@ def view_info(node: PyTree, /, *, only: Filter = ..., graph: bool | None = None)
           disable dropout.
     """
     by_class: dict[str, list[str]] = {}
-    for module in _iter_objects(node, only):
+    for module in iter_objects(node, only):
         lines = []
         for name, parameter in _get_options(module).items():
             lines.append(f"  {name}: {_format_annotation(parameter.annotation)} = {parameter.default!r}")
             lines += [f"    {line}" for line in _get_argument_doc(type(module).set_view, name)]
-        if not lines:
-            lines = [f"  {k}: bool\n    {text}" for k, text in _MODES.items() if hasattr(module, k)]
-        if lines:
-            by_class.setdefault(type(module).__qualname__, lines)
+        modes = [f"  {k}: bool\n    {text}" for k, text in _MODES.items() if hasattr(module, k)]
+        if lines or modes:
+            by_class.setdefault(type(module).__qualname__, lines or modes)
     return "\n".join(line for name in sorted(by_class) for line in (f"{name}:", *by_class[name]))
-
-
-def _iter_objects(node: PyTree, only: Filter) -> Iterator[Any]:
-    predicate = to_predicate(only)
-    return (m for path, m in iter_graph(node) if isinstance(m, Object) and predicate(path, m))
 
 
 def _get_options(module: Object) -> dict[str, inspect.Parameter]:
     """The parameters of `set_view`, if the class has this method."""
     set_view = getattr(type(module), "set_view", None)
-    if set_view is None:
-        return {}
-    parameters = list(inspect.signature(set_view).parameters.values())[1:]
+    parameters = [] if set_view is None else list(inspect.signature(set_view).parameters.values())[1:]
     return {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 

@@ -26,6 +26,7 @@ from phalanx.nnx.graphlib.split_merge import (
     flatten as flatten,
     graphdef as graphdef,
     iter_graph as iter_graph,
+    iter_objects as iter_objects,
     map as map,
     merge as merge,
     merge_context as merge_context,

@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx.core import TreeError
 from phalanx.nnx.graphlib.graph_def import LEAF, ContainerDef, Definition, GraphDef, NestDef, ObjectDef, VariableDef
-from phalanx.nnx.graphlib.states import Path, format_path
+from phalanx.nnx.graphlib.states import Path, format_paths
 from phalanx.nnx.objects import allocate, is_array, mark_structure_changed, set_slot
 from phalanx.nnx.variable import Variable
 
@@ -114,7 +114,7 @@ def build_from_leaves(
         raise TreeError(
             where,
             expected=f"a leaf for each of the {definition.num_leaves} paths of {definition!r}",
-            got=f"no leaf at {_format_paths(missing)}",
+            got=f"no leaf at {format_paths(missing)}",
             fix="pass all states that nnx.split returned, as in nnx.merge(graphdef, params, rest)",
         )
     if len(leaf_at) != definition.num_leaves:
@@ -122,16 +122,12 @@ def build_from_leaves(
         raise TreeError(
             where,
             expected=f"leaves at the paths of {definition!r} only",
-            got=f"additional leaves at {_format_paths([p for p in leaf_at if p not in known])}",
+            got=f"additional leaves at {format_paths([p for p in leaf_at if p not in known])}",
             fix="pass only the states that nnx.split returned together with this graphdef",
         )
     definitions = zip(definition.variable_defs, variable_paths, strict=True)
     variables = (_to_variable(d, leaf_at[p], copy) for d, p in definitions)
     return build(definition.root, variables, (leaf_at[p] for p in array_paths), {} if built is None else built, {})
-
-
-def _format_paths(paths: list[Path]) -> str:
-    return ", ".join(map(format_path, paths[:5])) + (", ..." if len(paths) > 5 else "")
 
 
 class StructureMismatch(Exception):

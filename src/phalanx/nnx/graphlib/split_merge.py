@@ -7,7 +7,9 @@ and pytree functions create new variables.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
+from operator import is_
 from typing import Any
 
 from phalanx.core import ArgumentError, ArgumentTypeError
@@ -27,7 +29,7 @@ from phalanx.nnx.graphlib.states import (
 )
 from phalanx.nnx.objects import Object, is_array, is_root, mark_structure_changed
 from phalanx.nnx.trace_level import check_trace_level
-from phalanx.nnx.variable import Variable
+from phalanx.nnx.variable import Variable, get_raw_value
 from phalanx.tree import tree_map
 from phalanx.typing import PyTree
 
@@ -119,10 +121,8 @@ def merge(graphdef: GraphDef, /, *states: Mapping, copy: bool = False, recreate_
         # The common case avoids paths. If the state does not fit, the slower code below reports where.
         with contextlib.suppress(StructureMismatch):
             return build_nested(graphdef.root, states[0]._mapping, {})
-    flat: dict[Path, Any] = {}
-    for s in states:
-        flat.update(s.leaves_by_path() if type(s) is State else to_flat_state(s).items())
-    return build_from_leaves(graphdef, flat, "merge", copy)
+    leaves = (s.leaves_by_path() if type(s) is State else to_flat_state(s).items() for s in states)
+    return build_from_leaves(graphdef, dict(itertools.chain.from_iterable(leaves)), "merge", copy)
 
 
 def state(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
@@ -192,38 +192,28 @@ def update(node: PyTree, state: Any, /, *states: Any) -> None:
     targets = dict(zip(found.paths, found.variables))
     refs = dict(zip(found.ref_paths, found.refs))
     # The leaves are applied in order, so that later states override earlier ones.
-    for path, leaf in _iter_leaves(targets, state, *states):
+    for path, leaf in itertools.chain.from_iterable(_iter_leaves(s, (), targets) for s in (state, *states)):
         target = targets.get(path)
-        # States share their variables with the module, so that updating a module with its own state is common.
-        if target is leaf and target is not None:
-            continue
         if target is None:
             _set_array_or_new_variable(node, targets, refs, path, leaf)
-        elif isinstance(leaf, Variable):
-            check_shape("update", path, target._value, leaf._value)
-            target.update_from_state(leaf)
-        else:
-            check_shape("update", path, target._value, leaf)
-            target.set_raw_value(leaf)
+        # States share their variables with the module, so that updating a module with its own state is common.
+        elif target is not leaf:
+            check_shape("update", path, target._value, get_raw_value(leaf))
+            if isinstance(leaf, Variable):
+                target.update_from_state(leaf)
+            else:
+                target.set_raw_value(leaf)
 
 
-def _iter_leaves(targets: Mapping[Path, Any], *states: Any) -> Iterator[tuple[Path, Any]]:
-    for s in states:
-        if isinstance(s, Variable) or is_array(s):
-            yield (), s
-        elif isinstance(s, State):
-            yield from s.leaves_by_path()
-        else:
-            yield from _iter_mapping(s, (), targets)
-
-
-def _iter_mapping(mapping: Any, path: Path, targets: Mapping[Path, Any]) -> Iterator[tuple[Path, Any]]:
+def _iter_leaves(tree: Any, path: Path, targets: Mapping[Path, Any]) -> Iterator[tuple[Path, Any]]:
     """Iterate over the leaves of nested mappings; a mapping at the path of a variable is the variable's value."""
-    if path in targets or not isinstance(mapping, Mapping):
-        yield path, mapping
-        return
-    for key, value in mapping.items():
-        yield from _iter_mapping(value, (*path, key), targets)
+    if isinstance(tree, State) and not path:
+        yield from tree.leaves_by_path()
+    elif path in targets or not isinstance(tree, Mapping):
+        yield path, tree
+    else:
+        for key, value in tree.items():
+            yield from _iter_leaves(value, (*path, key), targets)
 
 
 def _set_array_or_new_variable(
@@ -317,12 +307,10 @@ def _remove(node: Any, removed: set[int], seen: set[int]) -> Any:
     if isinstance(node, list | tuple):
         # Identity is used throughout: variables are unhashable, and `==` compares their values.
         kept = [_remove(x, removed, seen) for x in node if id(x) not in removed]
-        if len(kept) == len(node) and all(x is y for x, y in zip(kept, node)):
-            return node
-        if isinstance(node, tuple):
-            return tuple(kept)
-        node[:] = kept
-        return node
+        if isinstance(node, list):
+            node[:] = kept
+        is_kept = len(kept) == len(node) and all(map(is_, kept, node))
+        return node if is_kept else tuple(kept)
     entries: Any = node.__dict__ if isinstance(node, Object) else node
     changed = False
     for name, value in list(entries.items()):
@@ -367,6 +355,12 @@ def _iter_postorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, 
     yield path, x
 
 
+def iter_objects(node: PyTree, only: Filter) -> Iterator[Any]:
+    """Iterate over the objects in a graph that a filter matches."""
+    predicate = to_predicate(only)
+    return (x for path, x in iter_graph(node) if isinstance(x, Object) and predicate(path, x))
+
+
 def find_duplicates(node: PyTree, /, *, only: Filter = ...) -> list[list[Path]]:
     """Find variables and objects that are reached along several paths.
 
@@ -391,9 +385,7 @@ def find_duplicates(node: PyTree, /, *, only: Filter = ...) -> list[list[Path]]:
 def _collect_paths(x: Any, path: Path, predicate: Predicate, paths: dict[int, list[Path]]) -> None:
     if is_root(x):
         is_known = id(x) in paths
-        found = paths.setdefault(id(x), [])
-        if predicate(path, x):
-            found.append(path)
+        paths.setdefault(id(x), []).extend([path] if predicate(path, x) else [])
         if is_known:
             return
     for key, value in iter_entries(x):
@@ -535,12 +527,9 @@ GraphDef.apply = _apply
 
 def set_attributes(node: PyTree, *filters: Filter, raise_if_not_found: bool = True, where: str, **values: Any) -> None:
     """Set attributes of all modules in a graph that have them; `where` is the caller, for error messages."""
-    # A tuple of filters matches if any of them does.
-    predicate = to_predicate(filters or ...)
     remaining = set(values)
-    for path, module in iter_graph(node):
-        if not isinstance(module, Object) or not predicate(path, module):
-            continue
+    # A tuple of filters matches if any of them does.
+    for module in iter_objects(node, filters or ...):
         for name, value in values.items():
             if hasattr(module, name):
                 remaining.discard(name)

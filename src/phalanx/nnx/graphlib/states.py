@@ -15,6 +15,7 @@ from collections.abc import (
     KeysView,
     Mapping,
     MutableMapping,
+    Sequence,
     ValuesView,
 )
 from typing import Any, TypeAlias
@@ -23,7 +24,7 @@ from phalanx.core import ArgumentError, ShapeError, TreeError
 from phalanx.engine.cache import memoize
 from phalanx.nnx.filters import Filter, first_match, to_predicates
 from phalanx.nnx.trace_level import structure_version
-from phalanx.nnx.variable import Variable
+from phalanx.nnx.variable import Variable, get_raw_value
 from phalanx.runtime.array import Array
 from phalanx.tree import DictKey, register_pytree_node, tree_structure
 from phalanx.typing import PyTree
@@ -36,6 +37,11 @@ Items: TypeAlias = Mapping[Path, Any] | Iterable[tuple[Path, Any]]
 def format_path(path: Path) -> str:
     """A path as an expression, such as `layers[0].kernel`."""
     return "".join(f".{k}" if isinstance(k, str) and k.isidentifier() else f"[{k!r}]" for k in path).removeprefix(".")
+
+
+def format_paths(paths: Sequence[Path]) -> str:
+    """The first five of several paths, separated by commas."""
+    return ", ".join(map(format_path, paths[:5])) + (", ..." if len(paths) > 5 else "")
 
 
 class FlatState(Mapping):
@@ -68,9 +74,6 @@ class FlatState(Mapping):
 
     def __len__(self) -> int:
         return len(self._items)
-
-    def __contains__(self, path: object) -> bool:
-        return path in self._items
 
     def keys(self) -> KeysView[Path]:
         """Return the paths.
@@ -597,10 +600,6 @@ def map_state(f: Callable[[Path, Any], Any], state: State) -> State:
     return state.map(f)
 
 
-def _get_raw_value(x: Any) -> Any:
-    return x.raw_value if isinstance(x, Variable) else x
-
-
 def to_pure_dict(state: State, extract_fn: Callable[[Any], Any] | None = None) -> dict:
     """Return nested dictionaries of the values of a state's variables.
 
@@ -616,7 +615,7 @@ def to_pure_dict(state: State, extract_fn: Callable[[Any], Any] | None = None) -
       >>> nnx.to_pure_dict(nnx.State({"a": {"b": nnx.Param(1.0)}}))
       {'a': {'b': 1.0}}
     """
-    extract = extract_fn or _get_raw_value
+    extract = extract_fn or get_raw_value
     return state.map(lambda _, x: extract(x))._mapping
 
 
@@ -648,7 +647,7 @@ def replace_by_pure_dict(state: State, pure_dict: Mapping, replace_fn: Callable[
         if path not in flat:
             raise missing_path_error("replace_by_pure_dict", "state", path, flat)
         if replace_fn is None:
-            check_shape("replace_by_pure_dict", path, _get_raw_value(flat[path]), value)
+            check_shape("replace_by_pure_dict", path, get_raw_value(flat[path]), value)
         flat[path] = replace(flat[path], value)
     state._mark_structure_changed()
     object.__setattr__(state, "_mapping", State.from_flat_path(flat)._mapping)
@@ -663,9 +662,8 @@ def missing_path_error(where: str, kind: str, path: Path, known: Iterable[Path])
       path: the path.
       known: the paths of the state or module.
     """
-    paths = [format_path(p) for p in known]
-    shown = ", ".join(paths[:5]) + (", ..." if len(paths) > 5 else "")
-    advice = f"correct the path; the {kind} has {shown}" if paths else f"pass a {kind} that has leaves"
+    paths = list(known)
+    advice = f"correct the path; the {kind} has {format_paths(paths)}" if paths else f"pass a {kind} that has leaves"
     if kind == "module":
         advice += ". To create an attribute, pass a variable such as nnx.Param(value)"
     return TreeError(

@@ -6,7 +6,6 @@ package rich draws the table.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from phalanx.debug.visualize_sharding import MissingExtraError
 from phalanx.nnx.graphlib import Path, split_merge, to_flat_state
 from phalanx.nnx.inspection.method_observer import notify_outermost_calls, observing
 from phalanx.nnx.module import Module
-from phalanx.nnx.objects import Object, format_bytes, is_array
+from phalanx.nnx.objects import Object, format_size, is_array
 from phalanx.nnx.rngs import Rngs, RngState, RngStream
 from phalanx.nnx.variable import Variable
 from phalanx.spmd import eval_shape, jit
@@ -165,13 +164,9 @@ def _count_flops(row: CallInfo, method: str, backward: bool) -> str:
 
 
 def _format_size(variables: list[Variable]) -> str:
-    arrays = [x for v in variables for x in tree_leaves(v.raw_value) if hasattr(x, "dtype")]
-    if not arrays:
-        return ""
-    count = sum(math.prod(x.shape) for x in arrays)
     # A random key counts as one element, with the bytes of the integers that represent it.
-    size = sum(math.prod(x.shape) * getattr(x.dtype, "itemsize", 0) for x in arrays)
-    return f"{count:,} ({format_bytes(size)})"
+    arrays = [x for v in variables for x in tree_leaves(v.raw_value) if hasattr(x, "dtype")]
+    return format_size(arrays) if arrays else ""
 
 
 def _format_shape(x: Any) -> str:

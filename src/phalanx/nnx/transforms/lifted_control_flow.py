@@ -26,13 +26,11 @@ from phalanx.nnx.transforms.lifting import (
     Lifted,
     LiftedArguments,
     Outputs,
-    PureModule,
     call_lifted,
     check_structure_kept,
     decorator_if_missing,
     flatten_arguments,
     get_cached_body,
-    is_pure,
     make_pure_modules,
     write_back,
 )
@@ -165,18 +163,8 @@ class _LoopBody:
         check_structure_kept(self.where, outputs.outcome)
         # The set grows while the loop is traced, and is complete before `_finish` reads it.
         self.written |= outputs.outcome.written
-        modules = iter(_replace_values(pure, [*outputs.values, *inside.arrays]))
+        modules = inside.pure_modules([*outputs.values, *inside.arrays])
         return tree.unflatten([next(modules) if is_root(x) else x for x in leaves])
-
-
-def _replace_values(pure: PyTree, values: Sequence[Any]) -> list[PureModule]:
-    """The modules of a carried value with new values."""
-    modules = [x for x in tree_flatten(pure, is_leaf=is_pure)[0] if is_pure(x)]
-    if not modules:
-        return []
-    counts = [m.definition.counts[m.number] for m in modules]
-    sizes = [(count, len(m.values) - count) for count, m in zip(counts, modules)]
-    return list(make_pure_modules(modules[0].definition, sizes, values))
 
 
 def _make_condition(fun: Callable) -> Callable:
@@ -306,28 +294,19 @@ class _ScanBody:
 
     def partition(self, values: Sequence[Any], leaves: Sequence[Any]) -> tuple[list, list, list]:
         """Partition the values of variables, followed by other leaves, into (carried, sliced, constant)."""
-        carried: list[Any] = []
-        sliced: list[Any] = []
-        constant: list[Any] = []
-        for x, spec in [*zip(values, self.inputs.values), *zip(leaves, self.inputs.arrays)]:
-            if spec is Carry:
-                carried.append(x)
-            elif spec is None:
-                constant.append(x)
-            else:
-                sliced.append(_move_axis(x, spec, 0))
-        return carried, sliced, constant
+        pairs = [*zip(values, self.inputs.values), *zip(leaves, self.inputs.arrays)]
+        sliced = [_move_axis(x, spec, 0) for x, spec in pairs if spec is not Carry and spec is not None]
+        return [x for x, spec in pairs if spec is Carry], sliced, [x for x, spec in pairs if spec is None]
 
     def __call__(self, carry: tuple, sliced: list) -> tuple:
         # Constants pass through the carry of `lax.scan` unchanged: the cached body must not close over them.
         carried, constant = carry
-        by_kind = {Carry: iter(carried), None: iter(constant)}
-        slices = iter(sliced)
-        specs = (*self.inputs.values, *self.inputs.arrays)
+        by_kind, slices = {Carry: iter(carried), None: iter(constant)}, iter(sliced)
         # The inverse of `partition`: values are taken from the three groups in the order of the module's variables.
-        values = [next(by_kind[s] if s is Carry or s is None else slices) for s in specs]
-        count = len(self.inputs.values)
-        inside = InnerModules(self._to_pure(values[:count], values[count:]))
+        values = [next(by_kind.get(s, slices)) for s in (*self.inputs.values, *self.inputs.arrays)]
+        pure = make_pure_modules(self.definition, self.sizes, values)
+        rest = iter(values[len(self.inputs.values) :])
+        inside = InnerModules(self.tree.unflatten([next(pure if root else rest) for root in self.is_root]))
         self.axes.remove(inside, self.inputs.values)
         out = self.fun(*inside.args[0])
         for v, initial, spec in zip(inside.variables, inside.initial_values, self.inputs.values):
@@ -345,20 +324,13 @@ class _ScanBody:
         stacked = [None if s is Carry else x for x, s in zip(outputs.values, specs, strict=True)]
         return (new_carry, constant), Outputs(outputs.outcome, stacked)
 
-    def _to_pure(self, values: Sequence[Any], leaves: Sequence[Any]) -> PyTree:
-        pure, rest = make_pure_modules(self.definition, self.sizes, values), iter(leaves)
-        return self.tree.unflatten([next(pure) if root else next(rest) for root in self.is_root])
-
     def _take_carry(self, inside: InnerModules, out: PyTree) -> list[Any]:
         """The carried values after this iteration: the carried variables, then the carried leaves of the result."""
         leaves, tree = tree_flatten(out, is_leaf=is_root)
         specs = flatten_axes("scan, out_axes", tree, self.out_axes, is_leaf=is_prefix_leaf, lists_as_tuples=True)
         carried = [x for x, s in zip(leaves, specs, strict=True) if s is Carry]
-        replace_carried_modules(
-            self.where,
-            [r for r, s in zip(inside.roots, self.inputs.roots) if s is Carry],
-            [x for x in carried if is_root(x)],
-        )
+        roots = [r for r, s in zip(inside.roots, self.inputs.roots) if s is Carry]
+        replace_carried_modules(self.where, roots, [x for x in carried if is_root(x)])
         arrays = [x for x in carried if not is_root(x)]
         expected = sum(s is Carry for s in self.inputs.arrays)
         if len(arrays) != expected:
@@ -368,10 +340,8 @@ class _ScanBody:
                 got=f"{len(arrays)} in the result",
                 fix="return a carry of the same structure as the argument that in_axes marks with nnx.Carry",
             )
-        variables = [v._value for v, s in zip(inside.variables, self.inputs.values) if s is Carry]
-        count = len(inside.variables)
-        others = [x for x, s in zip(inside.arrays, self.inputs.values[count:]) if s is Carry]
-        return [*variables, *others, *arrays]
+        values = [*(v._value for v in inside.variables), *inside.arrays]
+        return [x for x, s in zip(values, self.inputs.values, strict=True) if s is Carry] + arrays
 
     def _check(self, outputs: Outputs, specs: Sequence[Any]) -> None:
         """Check that each output can be carried or stacked.
@@ -409,10 +379,9 @@ class _ScanBody:
         """All output values: the stacked ones, and the final carried ones."""
         outcome = outputs.outcome
         specs = get_output_prefixes("scan, out_axes", self.out_axes, outcome, self.inputs)
-        numbers = [i for i, s in enumerate(self.inputs.values) if s is Carry]
+        leaves = iter(carried)
         # The carry has the values of variables first, in the order of `inputs.values`.
-        final = dict(zip(numbers, carried))
-        leaves = iter(carried[len(numbers) :])
+        final = {i: next(leaves) for i, spec in enumerate(self.inputs.values) if spec is Carry}
         values = []
         for origin, spec, x in zip(outcome.origins, specs, outputs.values, strict=True):
             if spec is not Carry:

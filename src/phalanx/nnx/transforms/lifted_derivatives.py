@@ -35,18 +35,18 @@ from phalanx.nnx.transforms.lifting import (
     Lifted,
     LiftedArguments,
     Outputs,
-    OutputSpec,
     PureModule,
     bind_static,
     call_lifted,
     decorator_if_missing,
     flatten_arguments,
     get_leaf_paths,
-    insert_static,
+    is_pure,
+    make_state,
     write_back,
 )
 from phalanx.nnx.transforms.state_axes import iter_all_paths
-from phalanx.nnx.variable import MISSING, Param, Variable, as_pure
+from phalanx.nnx.variable import MISSING, Param, Variable, as_pure, unwrap
 from phalanx.tree import tree_flatten
 from phalanx.typing import PyTree
 
@@ -163,7 +163,7 @@ class _Selection:
             _gradient_of_root(x, by_root.get(next(numbers), [])) if isinstance(x, ROOTS) else leaf_bars.get(i)
             for i, x in enumerate(parts.leaves)
         ]
-        arguments = parts.tree.unflatten(out)[0]
+        arguments, _ = parts.tree.unflatten(out)
         gradients = tuple(arguments[n] for n in self.numbers)
         return gradients[0] if self.is_single else gradients
 
@@ -208,20 +208,25 @@ def split_aux(fun: Callable, out: Any) -> tuple[Any, Any]:
     return out
 
 
-class _Loss:
-    """The differentiated function: from the selected values to the loss, with all outputs as auxiliary data."""
+class _Differentiated(Lifted):
+    """The differentiated function: from inputs to its value, with all outputs as auxiliary data.
 
-    def __init__(self, fun: Callable, selection: _Selection, has_aux: bool):
-        self._fun, self._selection, self._has_aux = fun, selection, has_aux
-        self.__name__ = getattr(fun, "__name__", type(fun).__name__)
-        self.__wrapped__ = fun
+    Args:
+      fun: the user's function.
+      has_aux: whether it returns `(result, aux)`.
+      to_pure: from the inputs to pure arguments, as `(args, kwargs)`.
+      to_value: from the result to its value.
+    """
 
-    def __call__(self, inputs: Sequence[Any]) -> tuple[Any, Outputs]:
-        inside = InnerModules(self._selection.to_pure(inputs))
+    def __init__(self, fun: Callable, has_aux: bool, to_pure: Callable, to_value: Callable):
+        super().__init__(fun)
+        self._has_aux, self._to_pure, self._to_value = has_aux, to_pure, to_value
+
+    def __call__(self, *inputs: Any) -> tuple[Any, Outputs]:
+        inside = InnerModules(self._to_pure(*inputs))
         args, kwargs = inside.args
-        out = self._fun(*args, **kwargs)
-        loss = split_aux(self._fun, out)[0] if self._has_aux else out
-        return loss.value if isinstance(loss, Variable) else loss, inside.outputs(out)
+        out = self.fun(*args, **kwargs)
+        return self._to_value(split_aux(self.fun, out)[0] if self._has_aux else out), inside.outputs(out)
 
 
 @decorator_if_missing
@@ -267,9 +272,8 @@ def value_and_grad(
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
         parts = flatten_arguments((args, kwargs))
         selection = _Selection("grad", parts, argnums)
-        differentiated = transforms.value_and_grad(
-            _Loss(f, selection, has_aux), has_aux=True, holomorphic=holomorphic, allow_int=allow_int
-        )
+        loss = _Differentiated(f, has_aux, selection.to_pure, unwrap)
+        differentiated = transforms.value_and_grad(loss, has_aux=True, holomorphic=holomorphic, allow_int=allow_int)
         # The primal outputs are auxiliary data of the differentiated function, so that `f` is traced only once.
         (_, outputs), bars = differentiated(selection.values())
         return write_back(parts, outputs), selection.gradients(bars)
@@ -316,18 +320,8 @@ def grad(
     return gradient
 
 
-class _PureFunction:
-    """The differentiated function: from pure arguments to its result, with all outputs as auxiliary data."""
-
-    def __init__(self, fun: Callable, has_aux: bool):
-        self._fun, self._has_aux = fun, has_aux
-        self.__name__ = getattr(fun, "__name__", type(fun).__name__)
-        self.__wrapped__ = fun
-
-    def __call__(self, *pure: Any) -> tuple[Any, Outputs]:
-        inside = InnerModules((pure, {}))
-        out = self._fun(*inside.args[0])
-        return as_pure(split_aux(self._fun, out)[0] if self._has_aux else out), inside.outputs(out)
+def _as_positional(*pure: Any) -> tuple[tuple, dict[str, Any]]:
+    return pure, {}
 
 
 def vjp(
@@ -361,7 +355,9 @@ def vjp(
     if not primals:
         return functools.partial(vjp, f, has_aux=has_aux)
     parts = flatten_arguments((primals, {}))
-    _, pure_vjp, outputs = transforms.vjp(_PureFunction(f, has_aux), *parts.to_pure()[0], has_aux=True)
+    _, pure_vjp, outputs = transforms.vjp(
+        _Differentiated(f, has_aux, _as_positional, as_pure), *parts.to_pure()[0], has_aux=True
+    )
 
     def f_vjp(cotangent: PyTree) -> tuple:
         return InnerModules(pure_vjp(as_pure(cotangent))).args
@@ -406,8 +402,8 @@ def jvp(
         return functools.partial(jvp, f, has_aux=has_aux)
     parts = flatten_arguments((tuple(primals), {}))
     pure = parts.to_pure()[0]
-    directions = _to_pure_tangents(pure, tuple(tangents))
-    _, out_dot, outputs = transforms.jvp(_PureFunction(f, has_aux), pure, directions, has_aux=True)
+    function = _Differentiated(f, has_aux, _as_positional, as_pure)
+    _, out_dot, outputs = transforms.jvp(function, pure, _to_pure_tangents(pure, tuple(tangents)), has_aux=True)
     out = write_back(parts, outputs)
     return (out[0], out_dot, out[1]) if has_aux else (out, out_dot)
 
@@ -438,7 +434,7 @@ def _to_pure_tangents(pure: tuple, tangents: tuple) -> tuple:
             )
         pairs = zip(leaves, tangent_leaves, strict=True)
         # Only modules need a conversion; tangents of arrays are checked by `phalanx.jvp`.
-        out.append(tree.unflatten([_fill_tangent(x, t) if type(x) is PureModule else t for x, t in pairs]))
+        out.append(tree.unflatten([_fill_tangent(x, t) if is_pure(x) else t for x, t in pairs]))
     return tuple(out)
 
 
@@ -448,9 +444,8 @@ def _describe(tree: PyTree) -> str:
 
 
 def _fill_tangent(primal: PureModule, tangent: PyTree) -> PureModule:
-    bars = to_pure_cotangent("jvp, argument tangents", primal, tangent).values
     values = []
-    for x, bar in zip(primal.values, bars, strict=True):
+    for x, bar in zip(primal.values, to_pure_cotangent("jvp, argument tangents", primal, tangent).values, strict=True):
         # Integers have tangents of dtype float0, as everywhere in Phalanx.
         is_inexact = dtypes.issubdtype(get_aval(x).dtype, np.inexact)
         zero = jnp.zeros_like(x) if is_inexact else np.zeros(np.shape(x), dtypes.float0)
@@ -469,25 +464,20 @@ def to_pure_cotangent(where: str, argument: Any, bar: Any) -> Any:
     Raises:
       TreeError: the state has a path that the module does not have.
     """
-    if type(argument) is not PureModule or bar is None:
+    if not is_pure(argument) or bar is None:
         return bar
     paths = get_leaf_paths(argument)
-    if isinstance(bar, Variable):
-        bars: Any = {(): bar}
-    else:
-        bars = to_flat_state(state(bar) if isinstance(bar, Object) else bar)
-    unknown = [format_path(p) for p in bars.keys() if p not in paths]
-    if unknown:
+    bars: Any = (
+        {(): bar} if isinstance(bar, Variable) else to_flat_state(state(bar) if isinstance(bar, Object) else bar)
+    )
+    if unknown := [format_path(p) for p in bars.keys() if p not in paths]:
         raise TreeError(
             where,
             expected=f"a state with paths of the module, such as {format_path(paths[0]) or 'none'}",
             got=f"one with {', '.join(unknown)}",
             fix="start from nnx.state(module), or from the state in inputs_bar, and set the values in it",
         )
-    values = [bars.get(p) for p in paths]
-    return PureModule(
-        argument.definition, argument.number, [x.raw_value if isinstance(x, Variable) else x for x in values]
-    )
+    return PureModule(argument.definition, argument.number, as_pure([bars.get(p) for p in paths]))
 
 
 class custom_vjp:
@@ -550,23 +540,19 @@ class custom_vjp:
                 fix=f"define the rules first: {getattr(self.fun, '__name__', 'f')}.defvjp(fwd, bwd)",
             )
         # Arguments without derivative are bound, so that the rules of `custom_vjp` see differentiable arguments only.
-        static = {n % len(args): args[n] for n in self.nondiff_argnums}
-        dynamic = tuple(x for i, x in enumerate(args) if i not in static)
+        call, dynamic = bind_static(self.fun, args, self.nondiff_argnums)
+        fwd, _ = bind_static(self._fwd, args, self.nondiff_argnums)
+        bwd = functools.partial(self._bwd, *[args[n] for n in self.nondiff_argnums])
         parts = flatten_arguments((dynamic, {}))
         pure = parts.to_pure()[0]
-        function = Lifted(lambda *xs: self.fun(*insert_static(static, xs)), all_values=True)
-        function.__name__ = getattr(self.fun, "__name__", type(self.fun).__name__)
+        function = Lifted(call, all_values=True)
         lifted = custom_rules.custom_vjp(function)
-        lifted.defvjp(
-            functools.partial(self._forward, function, static),
-            functools.partial(self._backward, list(static.values()), pure),
-        )
+        lifted.defvjp(functools.partial(self._forward, function, fwd), functools.partial(self._backward, bwd, pure))
         return write_back(parts, lifted(*pure), [function])
 
-    def _forward(self, function: Lifted, static: Mapping[int, Any], *pure: Any) -> tuple:
+    def _forward(self, function: Lifted, fwd: Callable, *pure: Any) -> tuple:
         inside = InnerModules((pure, {}))
-        assert self._fwd is not None, "__call__ has checked that the rules are defined"
-        result = self._fwd(*insert_static(static, inside.args[0]))
+        result = fwd(*inside.args[0])
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise ArgumentTypeError(
                 f"fwd rule of {format_code_position(self.fun)}",
@@ -580,14 +566,14 @@ class custom_vjp:
         function.note_written(outputs.outcome)
         return outputs, flatten_arguments(result[1]).to_pure()
 
-    def _backward(self, static: Sequence[Any], pure: tuple, residuals: Any, bars: Outputs) -> tuple:
+    def _backward(self, bwd: Callable, pure: tuple, residuals: Any, bars: Outputs) -> tuple:
         outcome, values = bars.outcome, list(bars.values)
         # The cotangents arrive in the structure of the outputs of the lifted function: results first, then variables.
-        out_bar = outcome.tree.unflatten(_get_result_bars(outcome, values))
+        # A module in the result has no cotangent of its own, and gets the last value.
+        rest = iter(values)
+        out_bar = outcome.tree.unflatten([values[-1] if is_node else next(rest) for is_node in outcome.is_node])
         of_variable = {o.number: x for o, x in zip(outcome.origins, values, strict=True) if o.kind == "variable"}
-        inputs_bar = tuple(_get_state_bar(m, of_variable) for m in pure)
-        assert self._bwd is not None, "__call__ has checked that the rules are defined"
-        result = self._bwd(*static, InnerModules(residuals).args, (inputs_bar, out_bar))
+        result = bwd(InnerModules(residuals).args, (tuple(_get_state_bar(m, of_variable) for m in pure), out_bar))
         where = f"bwd rule of {format_code_position(self.fun)}"
         if not isinstance(result, tuple | list) or len(result) != len(pure):
             raise TreeError(
@@ -599,24 +585,13 @@ class custom_vjp:
         return tuple(to_pure_cotangent(where, m, x) for m, x in zip(pure, result, strict=True))
 
 
-def _get_result_bars(outcome: OutputSpec, values: Sequence[Any]) -> list[Any]:
-    """The cotangent of each leaf of the result; a module in the result has none, and gets the last value."""
-    rest = iter(range(len(values)))
-    return [values[-1 if is_node else next(rest)] for is_node in outcome.is_node]
-
-
 def _get_state_bar(argument: Any, of_variable: Mapping[int, Any]) -> Any:
     """For a module the state of the cotangents of its variables' new values; None for an array."""
-    if type(argument) is not PureModule:
+    if not is_pure(argument):
         return None
-    definition = argument.definition
-    start = sum(definition.counts[: argument.number])
-    numbers = range(start, start + definition.counts[argument.number])
-    pairs = [
-        (path, definition.variable_defs[i].type.from_metadata(of_variable[i], {}))
-        for i, path in zip(numbers, get_leaf_paths(argument))
-    ]
-    return pairs[0][1] if len(pairs) == 1 and pairs[0][0] == () else State.from_flat_path(pairs)
+    definitions, numbers = argument.definition.variable_defs, argument.variable_numbers
+    bars = [definitions[i].type.from_metadata(of_variable[i], {}) for i in numbers]
+    return make_state(get_leaf_paths(argument)[: len(bars)], bars)
 
 
 @decorator_if_missing

@@ -8,6 +8,7 @@ variables that the program sets are updated. All other calls use `phalanx.jit` o
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -23,10 +24,11 @@ from phalanx.nnx.transforms.lifting import (
     LiftedArguments,
     Outputs,
     OutputSpec,
-    PureModule,
     flatten_arguments,
     get_leaf_paths,
     insert_static,
+    is_pure,
+    make_state,
     write_back,
 )
 from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes
@@ -41,13 +43,7 @@ from phalanx.typing import PyTree
 def _to_states(tree: PyTree) -> PyTree:
     """Replace each `PureModule` in a tree by a state, or by the value of a variable that is an argument itself."""
 
-    def convert(x: Any) -> Any:
-        if type(x) is not PureModule:
-            return x
-        pairs = list(zip(get_leaf_paths(x), x.values, strict=True))
-        return pairs[0][1] if len(pairs) == 1 and pairs[0][0] == () else State.from_flat_path(pairs)
-
-    return tree_map(convert, tree, is_leaf=lambda x: type(x) is PureModule)
+    return tree_map(lambda x: make_state(get_leaf_paths(x), x.values) if is_pure(x) else x, tree, is_leaf=is_pure)
 
 
 def _to_result(outcome: OutputSpec, values: Sequence[Any]) -> PyTree:
@@ -232,8 +228,8 @@ def _make_cache_entry(call: CompiledCall, outputs: Outputs) -> tuple:
     """Everything that a call needs to run a compiled program, in the order in which the fast path unpacks it."""
     outcome = outputs.outcome
     rebuilt = None if outcome.rebuild is None else outcome
-    execution = call.moves, call.run, call.handlers, call.out_types
-    return *execution, outcome.changed, outcome.num_out, outcome.tree.unflatten, rebuilt
+    unflatten = outcome.tree.unflatten
+    return call.moves, call.run, call.handlers, call.out_types, outcome.changed, outcome.num_out, unflatten, rebuilt
 
 
 class LiftedJit:
@@ -264,7 +260,6 @@ class LiftedJit:
         def compiled(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
             nonlocal last
             try:
-                # Inside of another trace, `phalanx.jit` stages a call: there are no buffers to run a program on.
                 # Inside another trace nothing is executed, so there are no buffers for the fast path.
                 if state.trace is not None:
                     return call_slow_path(args, kwargs)
@@ -320,10 +315,10 @@ class LiftedJit:
     def _take_statics(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any], tuple]:
         """The dynamic arguments, and the static ones with their positions and names."""
         numbers, names = self._statics.static_argnums, self._statics.static_argnames
-        statics = [(i, Static(x)) for i, x in enumerate(args) if i in numbers]
-        statics += [(k, Static(kwargs[k])) for k in sorted(kwargs) if k in names]
+        given = [*enumerate(args), *sorted(kwargs.items(), key=operator.itemgetter(0))]
+        statics = tuple([(k, Static(x)) for k, x in given if k in numbers or k in names])
         dynamic = tuple([x for i, x in enumerate(args) if i not in numbers])
-        return dynamic, {k: x for k, x in kwargs.items() if k not in names}, tuple(statics)
+        return dynamic, {k: x for k, x in kwargs.items() if k not in names}, statics
 
     def flatten(self, args: tuple, kwargs: dict[str, Any]) -> tuple[LiftedArguments, tuple, dict[str, Any]]:
         """The flattened dynamic arguments, and all arguments for the inner function.
@@ -334,11 +329,9 @@ class LiftedJit:
         dynamic, named, statics = self._take_statics(args, kwargs)
         parts = flatten_arguments((dynamic, named))
         pure_args, pure_kwargs = parts.to_pure()
-        if statics:
-            values = {k: x.value for k, x in statics}
-            pure_args = insert_static(values, pure_args)
-            pure_kwargs |= {k: x for k, x in values.items() if isinstance(k, str)}
-        return parts, pure_args, pure_kwargs
+        values = {k: x.value for k, x in statics}
+        pure_kwargs |= {k: x for k, x in values.items() if isinstance(k, str)}
+        return parts, insert_static(values, pure_args), pure_kwargs
 
     def _call(self, args: tuple, kwargs: dict[str, Any], key: tuple | None = None, types: tuple | None = None) -> Any:
         """Call the inner function, and add the compiled program to the cache of the fast path if possible."""
@@ -348,8 +341,7 @@ class LiftedJit:
         if state.trace is None and not state.context.disable_jit:
             call = inner._jit.entry(pure_args, pure_kwargs)
             # An output value that is itself a tree needs the general code to be unflattened.
-            is_flat = len(outputs.values) == len(call.out_types)
-            if is_flat and call.is_plain:
+            if call.is_plain and len(outputs.values) == len(call.out_types):
                 self._calls[key, types, state.context] = _make_cache_entry(call, outputs)
         return write_back(parts, outputs)
 
@@ -399,22 +391,16 @@ class _Compiled(Lifted):
         Only variables that the function sets receive new values. The caller's other variables still refer to their
         buffers after the call, so these cannot be donated.
         """
-        changed = set(out_tree.node_data()[1].changed)
-        leaves, _ = tree_flatten(call.dynamic(), is_leaf=lambda x: type(x) is PureModule)
-        kept: set[int] = set()
-        start = 0
-        for leaf in leaves:
-            if type(leaf) is not PureModule:
-                start += 1
-                continue
-            counts = leaf.definition.counts
-            first = sum(counts[: leaf.number])
-            for n, value in enumerate(leaf.values):
-                size = len(tree_flatten(value)[0])
-                if n >= counts[leaf.number] or first + n not in changed:
-                    kept.update(range(start, start + size))
-                start += size
-        return kept
+        changed = out_tree.node_data()[1].changed
+        values: list[tuple[Any, bool]] = []  # with whether the value receives a new one, or is no variable's
+        for x in tree_flatten(call.dynamic(), is_leaf=is_pure)[0]:
+            if is_pure(x):
+                # Arrays outside of variables have no number, and are kept.
+                values += [(value, n in changed) for value, n in itertools.zip_longest(x.values, x.variable_numbers)]
+            else:
+                values.append((x, True))
+        is_replaced = [replaced for value, replaced in values for _ in tree_flatten(value)[0]]
+        return {i for i, replaced in enumerate(is_replaced) if not replaced}
 
 
 class _Sharded(_Compiled):

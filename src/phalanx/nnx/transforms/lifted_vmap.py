@@ -33,17 +33,15 @@ def rename_axis(metadata: Mapping[str, Any], axis: int, name: AxisName, *, add: 
     """Metadata in whose dimension names `name` is inserted at `axis`, or the name at `axis` is removed."""
     out = dict(metadata)
     for key in SHARDING_KEYS:
-        names = out.get(key)
-        if not isinstance(names, tuple | list):
-            continue
-        names = list(names)
-        if add:
-            # Names may be omitted for trailing dimensions.
-            names += [None] * (axis - len(names))
-            names.insert(axis if axis >= 0 else len(names) + axis + 1, name)
-        elif -len(names) <= axis < len(names):
-            del names[axis]
-        out[key] = tuple(names)
+        if isinstance(out.get(key), tuple | list):
+            names = list(out[key])
+            if add:
+                # Names may be omitted for trailing dimensions.
+                names += [None] * (axis - len(names))
+                names.insert(axis if axis >= 0 else len(names) + axis + 1, name)
+            elif -len(names) <= axis < len(names):
+                del names[axis]
+            out[key] = tuple(names)
     return out
 
 
@@ -71,14 +69,12 @@ class AxisMetadata:
         for variable, axis in zip(inside.variables, axes):
             if isinstance(axis, int):
                 variable.add_axis(axis, self.name)
-        rebuild = outputs.outcome.rebuild
-        if rebuild is None:
+        if not self.is_named or (rebuild := outputs.outcome.rebuild) is None:
             return
         new_axes = iter([s for o, s in zip(outputs.outcome.origins, specs) if o.kind == "new"])
-        for n, number in enumerate(rebuild.variables):
+        for n, (number, (kind, metadata)) in enumerate(zip(rebuild.variables, rebuild.kinds)):
             axis = next(new_axes) if number is None else axes[number]
-            if self.is_named and isinstance(axis, int):
-                kind, metadata = rebuild.kinds[n]
+            if isinstance(axis, int):
                 rebuild.kinds[n] = kind, rename_axis(metadata, axis, self.name, add=True)
 
 
@@ -104,22 +100,24 @@ class _Mapped(Lifted):
 
 
 def _map_modules(
+    name: str,
     transform: Callable,
     fun: Callable,
-    inputs: tuple[str, Any],
-    outputs: tuple[str, Any],
-    metadata: Mapping[str, Any],
-    default: Any,
+    options: Mapping[str, Any],
+    metadata: Mapping[str, Any] = {},
+    default: Any = 0,
 ) -> Callable:
     """Lift a transformation with options for arguments and results.
 
     Args:
-      transform: the ordinary transformation, called with a function, its input option and its output option.
+      name: the name of the transformation, for error messages.
+      transform: the ordinary transformation, called with a function and the two options.
       fun: the user's function.
-      inputs, outputs: the description of each option for error messages, and its value.
+      options: the option for arguments, then the one for results, by name.
       metadata: the option `transform_metadata`.
       default: the input option of keyword arguments.
     """
+    (in_name, inputs), (out_name, outputs) = options.items()
     # One transformed function for each structure of the arguments, so that compiled programs are found again.
     cache: Cache[Hashable, Callable] = Cache("nnx.mapped_functions", 1024)
 
@@ -130,9 +128,10 @@ def _map_modules(
         if (transformed := cache.get(key)) is None:
             # The option depends on the structure of the modules only, not on their values, and is resolved once per
             # structure.
-            prefix = InputPrefix(*inputs, parts, default=default)
-            function = _Mapped(fun, *outputs, prefix, AxisMetadata(metadata))
-            transformed = cache[key] = transform(function, prefix.to_pure(parts)[0], function.out_axes)
+            prefix = InputPrefix(f"{name}, {in_name}", inputs, parts, default=default)
+            function = _Mapped(fun, f"{name}, {out_name}", outputs, prefix, AxisMetadata(metadata))
+            pure_prefix, _ = prefix.to_pure(parts)
+            transformed = cache[key] = transform(function, **{in_name: pure_prefix, out_name: function.out_axes})
         pure_args, pure_kwargs = parts.to_pure()
         return write_back(parts, transformed(*pure_args, **pure_kwargs))
 
@@ -178,12 +177,10 @@ def vmap(
       [0.0, 2.0, 4.0]
     """
 
-    def transform(function: Callable, in_axes: PyTree, out_axes: Outputs) -> Callable:
-        return transforms.vmap(
-            function, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size, spmd_axis_name=spmd_axis_name
-        )
-
-    return _map_modules(transform, f, ("vmap, in_axes", in_axes), ("vmap, out_axes", out_axes), transform_metadata, 0)
+    transform = functools.partial(
+        transforms.vmap, axis_name=axis_name, axis_size=axis_size, spmd_axis_name=spmd_axis_name
+    )
+    return _map_modules("vmap", transform, f, {"in_axes": in_axes, "out_axes": out_axes}, transform_metadata)
 
 
 @decorator_if_missing
@@ -220,20 +217,16 @@ def pmap(
       [2.0]
     """
 
-    def transform(function: Callable, in_axes: PyTree, out_axes: Outputs) -> Callable:
-        return spmd.pmap(
-            function,
-            in_axes=in_axes,
-            out_axes=out_axes,
-            axis_name=axis_name,
-            static_broadcasted_argnums=static_broadcasted_argnums,
-            devices=devices,
-            backend=backend,
-            axis_size=axis_size,
-            donate_argnums=donate_argnums,
-        )
-
-    return _map_modules(transform, f, ("pmap, in_axes", in_axes), ("pmap, out_axes", out_axes), transform_metadata, 0)
+    transform = functools.partial(
+        spmd.pmap,
+        axis_name=axis_name,
+        static_broadcasted_argnums=static_broadcasted_argnums,
+        devices=devices,
+        backend=backend,
+        axis_size=axis_size,
+        donate_argnums=donate_argnums,
+    )
+    return _map_modules("pmap", transform, f, {"in_axes": in_axes, "out_axes": out_axes}, transform_metadata)
 
 
 @decorator_if_missing
@@ -275,10 +268,6 @@ def shard_map(
       [0.0, 2.0, 4.0]
     """
 
-    def transform(function: Callable, in_specs: PyTree, out_specs: Outputs) -> Callable:
-        return spmd.shard_map(
-            function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=axis_names, check_vma=check_vma
-        )
-
-    inputs, outputs = ("shard_map, in_specs", in_specs), ("shard_map, out_specs", out_specs)
-    return _map_modules(transform, f, inputs, outputs, {}, PartitionSpec())
+    transform = functools.partial(spmd.shard_map, mesh=mesh, axis_names=axis_names, check_vma=check_vma)
+    options = {"in_specs": in_specs, "out_specs": out_specs}
+    return _map_modules("shard_map", transform, f, options, default=PartitionSpec())

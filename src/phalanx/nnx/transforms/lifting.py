@@ -23,7 +23,18 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from phalanx.core import TraceError, state
 from phalanx.engine.cache import Cache
-from phalanx.nnx.graphlib import Graph, GraphDef, NestDef, Path, Walk, build, format_path, get_entry, get_joint_graph
+from phalanx.nnx.graphlib import (
+    Graph,
+    GraphDef,
+    NestDef,
+    Path,
+    State,
+    Walk,
+    build,
+    format_path,
+    get_entry,
+    get_joint_graph,
+)
 from phalanx.nnx.objects import ROOTS, Object, is_root, set_slot
 from phalanx.nnx.trace_level import check_not_leaked, check_trace_level
 from phalanx.nnx.variable import MISSING, Variable, _set_source, _set_value, _set_watched
@@ -47,6 +58,13 @@ class PureModule:
     def __init__(self, definition: GraphDef, number: int, values: Sequence[Any]):
         self.definition, self.number, self.values = definition, number, values
 
+    @property
+    def variable_numbers(self) -> range:
+        """The numbers of its variables among those of the call."""
+        counts = self.definition.counts
+        start = sum(counts[: self.number])
+        return range(start, start + counts[self.number])
+
     def __repr__(self) -> str:
         return f"{self.definition.type.__name__ if self.definition.type else 'module'}#{self.number}"
 
@@ -69,6 +87,11 @@ def get_leaf_paths(pure: PureModule) -> list[Path]:
     if not pure.definition.is_joint:
         return [*variables, *arrays]
     return [p[1:] for paths in (variables, arrays) for p in paths if p[0] == pure.number]
+
+
+def make_state(paths: Sequence[Path], values: Sequence[Any]) -> Any:
+    """A state of values by path; for a variable, whose path is empty, its value alone."""
+    return values[0] if paths == [()] else State.from_flat_path(zip(paths, values, strict=True))
 
 
 register_pytree_with_keys(
@@ -227,8 +250,7 @@ class LiftedArguments:
 
     def pure_modules(self, values: Sequence[Any]) -> Iterator[PureModule]:
         """A `PureModule` for each root."""
-        sizes = [(len(variables), len(refs)) for variables, refs in self.graph.groups]
-        return make_pure_modules(self.graph.definition, sizes, values)
+        return make_pure_modules(self.graph.definition, [(len(v), len(refs)) for v, refs in self.graph.groups], values)
 
     def paths(self) -> list[tuple[int, Path]]:
         """For each value the number of the first root that contains it, and the path from there."""
@@ -277,9 +299,10 @@ class InnerModules:
     def __init__(self, pure: PyTree):
         leaves, tree = tree_flatten(pure, is_leaf=is_pure)
         pure_modules = [x for x in leaves if is_pure(x)]
-        parts = [(x.values, x.definition.counts[x.number]) for x in pure_modules]
+        parts = [(x.values, len(x.variable_numbers)) for x in pure_modules]
         self.initial_values = [value for values, count in parts for value in values[:count]]
         self.arrays = [array for values, count in parts for array in values[count:]]
+        self._sizes = [(count, len(values) - count) for values, count in parts]
         # In the order of `definition.variable_defs`, which is the order of the numbers in an `OutputSpec`.
         self.variables: list[Variable] = []
         self.built: dict[int, Any] = {}
@@ -307,6 +330,10 @@ class InnerModules:
                 set_slot(x, "_watched", True)
             elif isinstance(x, list | dict):
                 self._containers += [(y, tuple(y)) for y in ((x,) if isinstance(x, list) else (x, x.values()))]
+
+    def pure_modules(self, values: Sequence[Any]) -> Iterator[PureModule]:
+        """The modules with these values of all variables, followed by those of the other arrays."""
+        return make_pure_modules(self._definition, self._sizes, values)
 
     def is_unchanged(self) -> bool:
         """Whether the structure is certainly unchanged, without a traversal."""

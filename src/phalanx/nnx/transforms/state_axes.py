@@ -15,7 +15,7 @@ from phalanx.nnx.filters import AnyOf, Everything, Filter, OfType, first_match, 
 from phalanx.nnx.graphlib import Path, State, format_path, get_graph, iter_entries
 from phalanx.nnx.objects import ROOTS, Object
 from phalanx.nnx.transforms.lifting import LiftedArguments, OutputSpec
-from phalanx.nnx.variable import Static, Variable
+from phalanx.nnx.variable import Static, Variable, get_raw_value
 from phalanx.tree import flatten_axes
 from phalanx.typing import PyTree
 
@@ -43,15 +43,12 @@ class FilterMap(Mapping):
 
     def __init__(self, table: State | Mapping[Filter, Any] | Iterable[tuple[Filter, Any]], /):
         self._values_by_path: dict[Path, Any] | None = None
-        self._filters: tuple = ()
-        self._values: tuple = ()
+        pairs: tuple = ()
         if isinstance(table, State):
-            leaves = table.leaves_by_path()
-            self._values_by_path = {p: x.raw_value if isinstance(x, Variable) else x for p, x in leaves}
+            self._values_by_path = {p: get_raw_value(x) for p, x in table.leaves_by_path()}
         else:
             pairs = tuple(table.items() if isinstance(table, Mapping) else table)
-            self._filters = tuple(f for f, _ in pairs)
-            self._values = tuple(v for _, v in pairs)
+        self._filters, self._values = tuple(f for f, _ in pairs), tuple(v for _, v in pairs)
         self._predicates = to_predicates(self._filters, type(self).__name__)
 
     filters = property(lambda self: self._filters)
@@ -236,9 +233,9 @@ class InputPrefix:
 
     def to_pure(self, parts: LiftedArguments) -> Any:
         """The option as a tree of the structure of the arguments, with a `PureModule` for each module."""
-        pure = iter(parts.pure_modules(self.values))
-        values = [next(pure) if isinstance(x, ROOTS) else s for x, s in zip(parts.leaves, self.leaves, strict=True)]
-        return parts.tree.unflatten(values)
+        pure = parts.pure_modules(self.values)
+        leaves = zip(parts.leaves, self.leaves, strict=True)
+        return parts.tree.unflatten([next(pure) if isinstance(x, ROOTS) else s for x, s in leaves])
 
 
 def resolve_prefix(spec: Any, path: Path, leaf: Any, where: str) -> Any:
@@ -308,17 +305,11 @@ def _format_place(place: tuple[int, Path]) -> str:
     return f"{format_path(path) or 'the variable itself'} of module {number}"
 
 
-def iter_all_paths(root: Any) -> Iterator[tuple[Path, Variable]]:
+def iter_all_paths(x: Any, path: Path = (), parents: frozenset[int] = frozenset()) -> Iterator[tuple[Path, Variable]]:
     """Iterate over the variables of a module along all paths that lead to them, except along cycles."""
-    yield from _iter_paths(root, (), frozenset())
-
-
-def _iter_paths(x: Any, path: Path, parents: frozenset[int]) -> Iterator[tuple[Path, Variable]]:
     if isinstance(x, Variable):
         yield path, x
-        return
-    if id(x) in parents:
-        return
-    for key, value in iter_entries(x):
-        if isinstance(value, Object | Variable | dict | State | list | tuple):
-            yield from _iter_paths(value, (*path, key), parents | {id(x)})
+    elif id(x) not in parents:
+        for key, value in iter_entries(x):
+            if isinstance(value, Object | Variable | dict | State | list | tuple):
+                yield from iter_all_paths(value, (*path, key), parents | {id(x)})
