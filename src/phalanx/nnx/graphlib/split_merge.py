@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from operator import is_
 from typing import Any
 
 from phalanx.core import ArgumentError, ArgumentTypeError
@@ -309,7 +308,7 @@ def _remove(node: Any, removed: set[int], seen: set[int]) -> Any:
         kept = [_remove(x, removed, seen) for x in node if id(x) not in removed]
         if isinstance(node, list):
             node[:] = kept
-        is_kept = len(kept) == len(node) and all(map(is_, kept, node))
+        is_kept = len(kept) == len(node) and all(x is y for x, y in zip(kept, node))
         return node if is_kept else tuple(kept)
     entries: Any = node.__dict__ if isinstance(node, Object) else node
     changed = False
