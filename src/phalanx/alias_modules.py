@@ -92,7 +92,7 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "experimental.mesh_utils": (
         "Device meshes laid out by the topology of the hardware.",
-        {"sharding.device_mesh": "create_device_mesh", "sharding.hybrid_device_mesh": "create_hybrid_device_mesh"},
+        {"sharding.device_mesh": "create_device_mesh create_hybrid_device_mesh"},
     ),
     "experimental.multihost_utils": (
         "Operations on host values that all processes take part in.",

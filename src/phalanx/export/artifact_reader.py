@@ -11,13 +11,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from phalanx.core import ArgumentTypeError, PhalanxError
-from phalanx.export.artifact_format import split_artifact
+from phalanx.export.artifact_format import malformed_error, require_list, split_artifact
 from phalanx.export.exported import (
     Exported,
     maximum_supported_calling_convention_version,
     minimum_supported_calling_convention_version,
 )
-from phalanx.export.malformed_artifact import malformed_error, require_list
 from phalanx.export.safety_checks import DisabledSafetyCheck
 from phalanx.export.symbolic_scope import SymbolicScope
 from phalanx.export.symbolic_shapes import symbolic_shape

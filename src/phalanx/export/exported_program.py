@@ -1,22 +1,27 @@
 """The data of an exported function, without the methods that call it or write it to bytes.
 
 `ExportedProgram` is the part of `Exported` that the other files of this package read: lowering, calls and the artifact
-writer take it, and `exported` adds the methods that depend on those. The split keeps imports acyclic.
+writer take it, and `exported` adds the methods that depend on those. The split keeps imports acyclic. Also here: the
+types of cotangents in artifacts, and the check of a program's `main` against its header.
 """
 
 from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from phalanx.core import ArgumentError, ShapedArray
+import numpy as np
+
+from phalanx.core import ArgumentError, ShapedArray, dtypes, physical_aval
+from phalanx.engine import ArtifactError, mlir
 from phalanx.engine.pytree import PyTreeDef
 from phalanx.export.dim_solver import Solution, solve_inputs
 from phalanx.export.safety_checks import DisabledSafetyCheck
 from phalanx.export.type_serialization import StoredSharding
+from phalanx.symbolic import is_symbolic
 from phalanx.tree import keystr, tree_flatten_with_path, tree_unflatten
 from phalanx.typing import PyTree
 
@@ -111,3 +116,49 @@ class ExportedProgram(abc.ABC):
     def solution(self) -> Solution:
         """The dimension variables as functions of the sizes of the arguments."""
         return solve_inputs(self.in_avals, f"exported {self.fun_name}", lambda i: self.argument_names[i])
+
+
+def is_differentiable(aval: ShapedArray) -> bool:
+    """Whether values of this type vary continuously, so that they have a derivative."""
+    return bool(aval.to_tangent().dtype != dtypes.float0)
+
+
+def cotangent_aval(aval: ShapedArray) -> ShapedArray:
+    """The type that an exported derivative takes and returns for cotangents of `aval`."""
+    if is_differentiable(aval):
+        return aval.to_tangent().strip_weak_type()
+    return ShapedArray(aval.shape, np.dtype(np.bool_))
+
+
+def check_main(exported: ExportedProgram, signature: tuple[Sequence[str], Sequence[str]] | None) -> None:
+    """Refuse a program whose `main` does not have the types in its header.
+
+    Args:
+      exported: the fields of the header.
+      signature: the types of the arguments and results of `main`, as MLIR prints them; None if there is no `main`.
+
+    Raises:
+      ArtifactError: the types differ.
+    """
+    with mlir.make_context():
+        ins = [_format_type(exported.in_avals[i]) for i in exported.module_kept_var_idx]
+        outs = list(map(_format_type, exported.out_avals))
+    if len(exported.platforms) > 1:
+        ins.insert(0, "tensor<i32>")  # the index of the platform
+    if signature is None or (ins, outs) != (list(signature[0]), list(signature[1])):
+        raise ArtifactError(
+            f"program of exported {exported.fun_name}",
+            expected=f"a main of type {_format_signature(ins, outs)}, as its header declares",
+            got="no main" if signature is None else _format_signature(*signature),
+            fix="export the function again: this file was not written by phalanx",
+        )
+
+
+def _format_type(aval: ShapedArray) -> str:
+    physical = physical_aval(aval)
+    sizes = [f"{'?' if is_symbolic(d) else d}x" for d in physical.shape]
+    return f"tensor<{''.join(sizes)}{mlir.dtype_to_ir(physical.dtype)}>"
+
+
+def _format_signature(ins: Sequence[str], outs: Sequence[str]) -> str:
+    return f"({', '.join(ins)}) -> ({', '.join(outs)})"

@@ -14,8 +14,8 @@ import numpy as np
 
 from phalanx.core import ArgumentError, ArgumentTypeError, Jaxpr, ShapeDtypeStruct, TraceError, effects, run_jaxpr
 from phalanx.engine import client
-from phalanx.export.cotangent_avals import cotangent_aval, is_differentiable
 from phalanx.export.exported import Exported, maximum_supported_calling_convention_version
+from phalanx.export.exported_program import cotangent_aval, is_differentiable
 from phalanx.export.portable_lowering import lower_portable
 from phalanx.export.safety_checks import DisabledSafetyCheck
 from phalanx.export.type_serialization import without_devices

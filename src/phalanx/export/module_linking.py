@@ -14,8 +14,7 @@ import numpy as np
 
 from phalanx.core import ShapedArray
 from phalanx.engine import custom_call_targets, func, hlo, ir, stablehlo
-from phalanx.export.exported_program import ExportedProgram
-from phalanx.export.main_signature import check_main
+from phalanx.export.exported_program import ExportedProgram, check_main
 from phalanx.export.safety_checks import check_callable
 from phalanx.runtime import LoweringContext, ModuleContext
 

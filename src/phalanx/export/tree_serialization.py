@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from phalanx.core import ArgumentError, PhalanxError
 from phalanx.engine import ArtifactError, PyTreeDef
-from phalanx.export.malformed_artifact import malformed_error
+from phalanx.export.artifact_format import malformed_error
 from phalanx.numpy import linalg
 from phalanx.numpy.sorting import sets
 from phalanx.tree import tree_structure

@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.core import PhalanxError, ShapedArray, dtypes, physical_aval
 from phalanx.engine.custom_call_partitioner import HloSharding
-from phalanx.export.malformed_artifact import malformed_error, require_list
+from phalanx.export.artifact_format import malformed_error, require_list
 from phalanx.random.prng_implementations import find_generator
 from phalanx.random.prng_keys import key_dtype
 from phalanx.sharding import (

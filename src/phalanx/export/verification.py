@@ -13,7 +13,7 @@ from phalanx.engine import ArtifactError, custom_call_targets
 from phalanx.engine.isolated_parser import Parsed, parse_isolated
 from phalanx.export.artifact_reader import deserialize
 from phalanx.export.exported import Exported
-from phalanx.export.main_signature import check_main
+from phalanx.export.exported_program import check_main
 from phalanx.export.safety_checks import DisabledSafetyCheck, uncallable_targets
 
 

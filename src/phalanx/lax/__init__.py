@@ -381,6 +381,10 @@ from phalanx.lax.shape.concatenate import (
     concatenate_p as concatenate_p,
     split as split,
     split_p as split_p,
+    stack as stack,
+    stack_p as stack_p,
+    unstack as unstack,
+    unstack_p as unstack_p,
 )
 from phalanx.lax.shape.iota_and_full import (
     broadcasted_iota as broadcasted_iota,
@@ -392,7 +396,6 @@ from phalanx.lax.shape.iota_and_full import (
     iota_p as iota_p,
     shape_as_value as shape_as_value,
 )
-from phalanx.lax.shape.stack import stack as stack, stack_p as stack_p, unstack as unstack, unstack_p as unstack_p
 from phalanx.lax.shape.tile import tile as tile, tile_p as tile_p
 from phalanx.lax.sharding.out_sharding import reshard_p as reshard_p
 from phalanx.lax.sharding_constraint import (

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from phalanx.core import LINEAR, Primitive, ShapedArray, ShardingError, ShardingRule, get_aval, physical_aval, state
+from phalanx.core import Identity, ShapedArray, ShardingError, get_aval, physical_aval, state
 from phalanx.engine.mlir import ir
 from phalanx.runtime import (
     Array,
@@ -30,7 +30,7 @@ from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
 
 
-class ShardingConstraint(Primitive, name="sharding_constraint"):
+class ShardingConstraint(Identity, name="sharding_constraint"):
     """`x` with the given sharding: num[*dims] -> num[*dims]."""
 
     typed_sharding_rule = True
@@ -43,9 +43,6 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
         _check_explicit(sharding, x)
         return x
 
-    def sharding_rule(self, x: ShapedArray, *, sharding: Sharding) -> ShardingRule:
-        return ShardingRule([range(x.ndim)], [range(x.ndim)])
-
     def run(self, x: Any, *, sharding: Sharding) -> Array:
         _check_explicit(sharding, get_aval(x))
         # Outside of a trace no partitioner chooses a sharding, so an UNCONSTRAINED dimension keeps its present one.
@@ -55,8 +52,6 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
     def lower(self, ctx: LoweringContext, x: Any, *, sharding: Sharding) -> Any:
         _check_partitions(ctx, sharding, "with_sharding_constraint")
         return constrain(ctx, x, ctx.avals_in[0], sharding)
-
-    jvp = LINEAR
 
     def transpose(self, y_bar: Array, x: Any, *, sharding: Sharding) -> tuple:
         return (self(y_bar, sharding=sharding),)
@@ -70,7 +65,7 @@ class ShardingConstraint(Primitive, name="sharding_constraint"):
         return self(x, sharding=sharding.with_dim(b, entry)), b
 
 
-class DevicePut(Primitive, name="device_put"):
+class DevicePut(Identity, name="device_put"):
     """`x` on the devices of `sharding`, coming from the devices of `source` if known: num[*dims] -> num[*dims]."""
 
     typed_sharding_rule = True
@@ -83,9 +78,6 @@ class DevicePut(Primitive, name="device_put"):
             return x
         _check_rank(sharding, x, "device_put")
         return x.update(sharding=sharding.type_sharding(x.ndim))
-
-    def sharding_rule(self, x: ShapedArray, *, sharding: Sharding | None, source: Sharding | None) -> ShardingRule:
-        return ShardingRule([range(x.ndim)], [range(x.ndim)])
 
     def run(self, x: Any, *, sharding: Sharding | None, source: Sharding | None) -> Array:
         return general_transfers.put([x], [sharding])[0]
@@ -100,8 +92,6 @@ class DevicePut(Primitive, name="device_put"):
 
     def memories(self, held: Sequence[str | None], *, sharding: Sharding | None, source: Sharding | None) -> list:
         return list(held) if sharding is None else [non_default_memory_kind(sharding)]
-
-    jvp = LINEAR
 
     def transpose(self, y_bar: Array, x: Any, *, sharding: Sharding | None, source: Sharding | None) -> tuple:
         return (y_bar if source is None else self(y_bar, sharding=source, source=sharding),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -296,3 +296,17 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
       1.1015625
     """
     return reduce_precision_p(operand, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
+
+
+def in_full_precision(fun: Callable) -> Callable:
+    """Wrap `fun` to compute operands of fewer than 32 bits in float32; its iterations need that precision."""
+
+    def wide(*operands: Any) -> Any:
+        dtype = operands[0].dtype
+        if bit_width(dtype) >= 32:
+            return fun(*operands)
+        single = np.dtype("float32")
+        out = fun(*(convert_element_type_p(x, dtype=single, weak_type=False) for x in operands))
+        return convert_element_type_p(out, dtype=dtype, weak_type=False)
+
+    return wide

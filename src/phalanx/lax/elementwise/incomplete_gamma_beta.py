@@ -20,6 +20,7 @@ import numpy as np
 
 from phalanx.core import Undefined, dtypes
 from phalanx.lax.control_flow.while_loop import while_loop
+from phalanx.lax.elementwise.convert_element_type import in_full_precision
 from phalanx.lax.elementwise.elementwise_builders import FLOATING, Elementwise, binary, derive_jvp, match_scalars
 from phalanx.lax.elementwise.elementwise_primitives import (
     abs_p,
@@ -51,7 +52,6 @@ from phalanx.lax.elementwise.elementwise_primitives import (
     sub_p,
 )
 from phalanx.lax.elementwise.select import select_n_p
-from phalanx.lax.elementwise.upcast import in_full_precision
 from phalanx.lax.elementwise.wrappers import binary_wrapper
 from phalanx.lax.reductions.reduction_family import reduce_or_p
 from phalanx.runtime.lowering import LoweringContext

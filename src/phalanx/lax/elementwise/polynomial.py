@@ -16,8 +16,8 @@ from phalanx.lax.elementwise.arithmetic import add, mul
 from phalanx.lax.elementwise.convert_element_type import convert_element_type
 from phalanx.lax.elementwise.elementwise_builders import dtype_kind
 from phalanx.lax.shape import broadcast_in_dim
+from phalanx.lax.shape.concatenate import stack, unstack
 from phalanx.lax.shape.iota_and_full import full_like
-from phalanx.lax.shape.stack import stack, unstack
 from phalanx.typing import Array, ArrayLike
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from phalanx.core import dtypes
 from phalanx.engine.mlir import chlo
+from phalanx.lax.elementwise.convert_element_type import in_full_precision
 from phalanx.lax.elementwise.elementwise_builders import FLOATING, unary
 from phalanx.lax.elementwise.elementwise_primitives import (
     abs_p,
@@ -34,7 +35,6 @@ from phalanx.lax.elementwise.elementwise_primitives import (
     zeta_p,
 )
 from phalanx.lax.elementwise.select import select_n_p
-from phalanx.lax.elementwise.upcast import in_full_precision
 from phalanx.lax.elementwise.wrappers import binary_wrapper, unary_wrapper
 from phalanx.typing import Array, ArrayLike
 

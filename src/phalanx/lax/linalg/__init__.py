@@ -10,6 +10,14 @@ from phalanx.lax.linalg.cholesky import (
     cholesky_p as cholesky_p,
     cholesky_update as cholesky_update,
 )
+from phalanx.lax.linalg.condensed_forms import (
+    hessenberg as hessenberg,
+    hessenberg_p as hessenberg_p,
+    schur as schur,
+    schur_p as schur_p,
+    tridiagonal as tridiagonal,
+    tridiagonal_p as tridiagonal_p,
+)
 from phalanx.lax.linalg.eig import EigImplementation as EigImplementation, eig as eig, eig_p as eig_p
 from phalanx.lax.linalg.eigh import EighImplementation as EighImplementation, eigh as eigh, eigh_p as eigh_p
 from phalanx.lax.linalg.lu import (
@@ -27,19 +35,12 @@ from phalanx.lax.linalg.qr import (
     qr as qr,
     qr_p as qr_p,
 )
-from phalanx.lax.linalg.schur import (
-    hessenberg as hessenberg,
-    hessenberg_p as hessenberg_p,
-    schur as schur,
-    schur_p as schur_p,
-)
 from phalanx.lax.linalg.svd import SvdAlgorithm as SvdAlgorithm, svd as svd, svd_p as svd_p
 from phalanx.lax.linalg.symmetric_product import symmetric_product as symmetric_product
 from phalanx.lax.linalg.triangular_solve import (
     triangular_solve as triangular_solve,
     triangular_solve_p as triangular_solve_p,
 )
-from phalanx.lax.linalg.tridiagonal import tridiagonal as tridiagonal, tridiagonal_p as tridiagonal_p
 from phalanx.lax.linalg.tridiagonal_solve import (
     tridiagonal_solve as tridiagonal_solve,
     tridiagonal_solve_p as tridiagonal_solve_p,

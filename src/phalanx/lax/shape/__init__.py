@@ -1,6 +1,6 @@
 """Operations that arrange elements without computing: broadcast, reshape, transpose, concatenate, iota.
 
-Other folders import the names below from here. `concatenate`, `iota_and_full`, `stack` and `tile` build on elementwise
+Other folders import the names below from here. `concatenate`, `iota_and_full` and `tile` build on elementwise
 operations, which build on this package, and are imported from their files.
 """
 
