@@ -8,6 +8,7 @@ empty), and a digest of everything before it. docs/export-format.md describes ev
 from __future__ import annotations
 
 import hashlib  # noqa: TID253  # every artifact has a digest
+import itertools
 import json
 import struct
 from typing import Any, Final
@@ -54,18 +55,16 @@ def split_artifact(data: memoryview) -> tuple[dict[str, Any], memoryview, memory
         raise _corrupt_error(f"{total} bytes, as the prefix declares", f"{len(data)}")
     if hashlib.sha256(data[:-_DIGEST_SIZE]).digest() != bytes(data[-_DIGEST_SIZE:]):
         raise _corrupt_error("bytes that match their SHA-256 digest", "bytes that were altered")
-    start, sections = _PREFIX.size, []
-    for length in lengths:
-        sections.append(data[start : start + length])
-        start += length
+    ends = itertools.accumulate(lengths, initial=_PREFIX.size)
+    text, program, derivative = (data[start:stop] for start, stop in itertools.pairwise(ends))
     try:
-        header = json.loads(bytes(sections[0]))
+        header = json.loads(bytes(text))
     # Deeply nested JSON exhausts the stack of the decoder, which raises RecursionError.
     except (ValueError, RecursionError) as error:
         raise malformed_error("a header in JSON", f"{type(error).__name__}: {error}") from None
     if not isinstance(header, dict):
         raise malformed_error("a header that is a JSON object", header)
-    return header, sections[1], sections[2]
+    return header, program, derivative
 
 
 def _corrupt_error(expected: str, got: str) -> ArtifactError:

@@ -38,6 +38,7 @@ from phalanx.export.safety_checks import DisabledSafetyCheck, PlatformError
 from phalanx.export.type_serialization import StoredSharding, with_devices
 from phalanx.lax import full, reshard_p
 from phalanx.lax.control_flow.scan import map as map_sequentially
+from phalanx.lax.shape import batched_sharding_rule
 from phalanx.lax.sharding.out_sharding import drop_type_sharding
 from phalanx.lax.sharding_constraint import constrain
 from phalanx.runtime.lowering import LoweringContext
@@ -216,9 +217,7 @@ class CallExported(Primitive, name="call_exported", multiple=True):
 
     def sharding_rule(self, *avals: ShapedArray, exported: ExportedProgram) -> ShardingRule:
         # An artifact does not record how the program maps dimensions, so each dimension is a factor that is replicated.
-        operands = [[("operand", i, d) for d in range(a.ndim)] for i, a in enumerate(avals)]
-        outs = [[("result", i, d) for d in range(a.ndim)] for i, a in enumerate(exported.out_avals)]
-        return ShardingRule(operands, outs, whole=[name for names in (*operands, *outs) for name in names])
+        return batched_sharding_rule(avals, [a.ndim for a in exported.out_avals])
 
     def lower(self, ctx: LoweringContext, *operands: Any, exported: ExportedProgram) -> list[Any]:
         platform = _platform_index(exported, ctx.platform)

@@ -45,8 +45,7 @@ class Check(NamedTuple):
         """Whether the condition holds for these sizes; None if they are symbolic and it depends on them."""
         value = evaluate(self.dim, sizes)
         is_zero = self.is_zero or self.divisor is not None
-        if self.divisor is not None:
-            value = value % self.divisor
+        value = value % self.divisor if self.divisor is not None else value
         low, high = bounds(value) if type(value) is Dim else (value, value)
         if is_zero:
             return False if low > 0 or high < 0 else True if low == high else None
@@ -135,8 +134,7 @@ def _solve_linear(equation: Equation, known: Mapping[str, Any]) -> tuple[str, An
         unsolved = [f for f in powers if name in _variables_of(f)]
         value: Any = coefficient
         for factor, power in powers.items():
-            if factor not in unsolved:
-                value = value * factor.evaluate(known) ** power
+            value = value * factor.evaluate(known) ** power if factor not in unsolved else value
         if not unsolved:
             rest = rest + value
         # Linear in the variable itself; `floordiv(b, 2)` or `b^2` cannot be inverted.

@@ -126,8 +126,7 @@ def _host_value(constant: Any) -> np.ndarray[Any, Any]:
     """A constant of the program as host data; random keys become their raw uint32 data."""
     if isinstance(constant, Tracer):
         raise leak_error(constant)
-    if dtypes.is_extended(constant.dtype):
-        constant = key_data(constant)
+    constant = key_data(constant) if dtypes.is_extended(constant.dtype) else constant
     return np.asarray(constant)
 
 

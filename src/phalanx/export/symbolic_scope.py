@@ -48,8 +48,7 @@ class SymbolicScope:
     """
 
     def __init__(self, constraints: Sequence[str] = ()) -> None:
-        if isinstance(constraints, str):
-            constraints = (constraints,)
+        constraints = (constraints,) if isinstance(constraints, str) else constraints
         self._scope = Scope()
         # Bounds are set first, for they decide comparisons while the other constraints are parsed.
         others, limits = _split_bounds(constraints)

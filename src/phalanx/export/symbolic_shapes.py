@@ -102,8 +102,7 @@ def symbolic_shape(
 def _parse_shape(
     where: str, spec: str | None, scope: SymbolicScope, like: Sequence[DimSize | None] | None
 ) -> tuple[DimSize, ...]:
-    if spec is None:
-        spec = "..."
+    spec = "..." if spec is None else spec
     if not isinstance(spec, str):
         raise ArgumentTypeError(
             where, expected="a string such as 'b, 2*b', or None", got=repr(spec), fix="pass the shape as a string"

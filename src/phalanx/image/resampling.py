@@ -153,10 +153,8 @@ def _border_weights(
 ) -> Any:
     """Weights of a kernel with four taps, where taps outside the image read its border."""
     first = lax.floor(at)
-    taps = [
-        (lax.clamp(cast(0.0, dtype), first + k, cast(size - 1, dtype)), kernel(at - first - k)) for k in range(-1, 3)
-    ]
-    parts = [where(inputs == place, weight, 0) for place, weight in taps]
+    zero, last = cast(0.0, dtype), cast(size - 1, dtype)
+    parts = [where(inputs == lax.clamp(zero, first + k, last), kernel(at - first - k), 0) for k in range(-1, 3)]
     return cast(parts[0] + parts[1] + parts[2] + parts[3], dtype)
 
 

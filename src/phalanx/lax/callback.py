@@ -35,7 +35,7 @@ from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.replica_groups import run_on_one_device_per_group
 from phalanx.lax.control_flow.scan import map as map_one_by_one
 from phalanx.lax.indexing.static_slice import index_in_dim
-from phalanx.lax.shape import expand_dims
+from phalanx.lax.shape import batched_sharding_rule, expand_dims
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.lax.sharding.out_sharding import shard_dim
 from phalanx.lax.subbyte import byte_aval
@@ -98,10 +98,9 @@ class HostCall(Primitive, name="host_callback", multiple=True):
 
     def sharding_rule(self, *avals: Any, results: tuple, **_: Any) -> ShardingRule:
         # The function receives complete arrays, so sharded operands are gathered first.
-        operands = [[("operand", i, d) for d in range(a.ndim)] for i, a in enumerate(avals)]
-        outs = [[("result", i, d) for d in range(a.ndim)] for i, a in enumerate(results)]
-        whole = [name for names in (*operands, *outs) for name in names]
-        return ShardingRule(operands, outs, whole=whole, resized={name: () for names in operands for name in names})
+        rule = batched_sharding_rule(avals, [a.ndim for a in results])
+        gathered = {name: () for names in rule.operands for name in names}
+        return ShardingRule(rule.operands, rule.results, whole=rule.whole, resized=gathered)
 
     def run(
         self, *args: Any, function: Callable, results: tuple, effect: Effect | None, caller: Caller, **_: Any

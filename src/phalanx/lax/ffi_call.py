@@ -207,8 +207,7 @@ def ffi_call(
 
 def _orders(where: str, option: str, layouts: Sequence[Any] | None, avals: Sequence[ShapedArray]) -> tuple:
     """Convert layouts to orders of dimensions, from minor to major."""
-    if layouts is None:
-        layouts = [None] * len(avals)
+    layouts = [None] * len(avals) if layouts is None else layouts
     if len(layouts) != len(avals):
         raise ArgumentError(
             f"{where}, argument {option}",

@@ -70,11 +70,9 @@ class Fft(Primitive, name="fft"):
                 got=x.str_short(),
                 fix=f"convert the operand to {wanted} with lax.convert_element_type",
             )
-        inner, wanted = x.shape[-num:], fft_lengths
         half = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1)
-        if fft_type is FftType.IRFFT:
-            wanted = half
-        if tuple(inner) != tuple(wanted):
+        wanted = half if fft_type is FftType.IRFFT else fft_lengths
+        if x.shape[-num:] != tuple(wanted):
             raise ShapeError(
                 "lax.fft operand",
                 expected=f"last dimensions {tuple(wanted)} for {fft_type} of lengths {fft_lengths}",

@@ -166,6 +166,5 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
       >>> lax.dce_sink(2.0)
     """
     flat, _ = tree_flatten(val)
-    if prevent_mlir_dce:
-        flat = optimization_barrier_p(*flat)
+    flat = optimization_barrier_p(*flat) if prevent_mlir_dce else flat
     dce_sink_p(*flat)

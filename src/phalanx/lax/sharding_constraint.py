@@ -177,8 +177,7 @@ def broadcast_shardings(
     where = lambda i: f"{what}{keystr(paths()[i][0])}"
     out: list[Sharding | None] = []
     for i, s in enumerate(flat):
-        if isinstance(s, Format):
-            s = s.placed(where(i))
+        s = s.placed(where(i)) if isinstance(s, Format) else s
         # Older programs write UNSPECIFIED where newer ones write None.
         if s is UNSPECIFIED:
             s = None

@@ -5,6 +5,7 @@ Builds on `lax` and the softmax; called by models and the attention layers of `n
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -47,12 +48,7 @@ def _full_mask(
         if lengths is not None:
             limit = lax.broadcast_in_dim(lax.convert_element_type(lengths, np.int32), shape, (0,))
             parts.append(lax.lt(_positions(shape, dim), limit))
-    if not parts:
-        return None
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = lax.bitwise_and(whole, part)
-    return whole
+    return functools.reduce(lax.bitwise_and, parts) if parts else None
 
 
 def _fit(name: str, x: Array, shape: tuple) -> Any:

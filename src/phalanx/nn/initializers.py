@@ -255,8 +255,11 @@ def truncated_normal(
       (2, 3)
     """
 
-    draw = lambda key, shape, dtype: _draw(key, shape, dtype, "truncated_normal", lower, upper, stddev)
-    return _random_initializer("truncated_normal", dtype, draw)
+    return _random_initializer(
+        "truncated_normal",
+        dtype,
+        lambda key, shape, dtype: _draw(key, shape, dtype, "truncated_normal", lower, upper, stddev),
+    )
 
 
 def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
@@ -405,8 +408,7 @@ def _orthogonal(key: PRNGKey, shape: tuple, dtype: np.dtype, column_axis: int, f
     eye = lax.eq(lax.broadcasted_iota(np.int32, r.shape, 0), lax.broadcasted_iota(np.int32, r.shape, 1))
     diagonal = lax.reduce_sum(lax.select(eye, r, lax.full(r.shape, 0, dtype)), (0,))
     q = lax.mul(q, lax.broadcast_in_dim(lax.sign(diagonal), tall, (1,)))
-    if columns <= rows:
-        q = lax.transpose(q, (1, 0))
+    q = lax.transpose(q, (1, 0)) if columns <= rows else q
     # Undo the flattening of the row dimensions, then move the columns to their axis.
     q = lax.reshape(q, (columns, *tuple(n for a, n in enumerate(shape) if a != column_axis)))
     order = [*range(1, len(shape))]

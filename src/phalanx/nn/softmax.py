@@ -36,10 +36,9 @@ def _sum(x: Array, dims: tuple, names: tuple) -> Any:
 
 @functools.partial(custom_jvp, nondiff_argnums=(1, 2))
 def _softmax(x: Array, dims: tuple, names: tuple) -> Any:
-    shape = x.shape
     # Subtracting the maximum does not change the result, and prevents overflow.
-    e = lax.exp(lax.sub(x, broadcast_reduced(_top(x, dims, names), shape, dims)))
-    return lax.div(e, broadcast_reduced(_sum(e, dims, names), shape, dims))
+    e = lax.exp(lax.sub(x, broadcast_reduced(_top(x, dims, names), x.shape, dims)))
+    return lax.div(e, broadcast_reduced(_sum(e, dims, names), x.shape, dims))
 
 
 @_softmax.defjvp
@@ -102,13 +101,12 @@ def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -
       [0.0, -inf]
     """
     x = as_inexact(x)
-    shape = x.shape
     axis, names = split_axis_names(axis)
     dims = resolve_dims("nn.log_softmax", axis, x.ndim)
     x = apply_mask(x, where, _least(x))
-    shifted = lax.sub(x, broadcast_reduced(_top(lax.stop_gradient(x), dims, names), shape, dims))
+    shifted = lax.sub(x, broadcast_reduced(_top(lax.stop_gradient(x), dims, names), x.shape, dims))
     log_total = lax.log(_sum(lax.exp(shifted), dims, names))
-    return apply_mask(lax.sub(shifted, broadcast_reduced(log_total, shape, dims)), where, -np.inf)
+    return apply_mask(lax.sub(shifted, broadcast_reduced(log_total, x.shape, dims)), where, -np.inf)
 
 
 def _least(x: Array) -> float:
@@ -167,10 +165,7 @@ def logsumexp(
     whole = _sum(e if b is None else lax.mul(e, b), dims, names)
     # Factors may make the sum negative: its logarithm is NaN, unless the sign is returned separately.
     sign = lax.sign(whole)
-    if return_sign or (b is not None and not is_complex):
-        size = lax.abs(whole)
-    else:
-        size = whole
+    size = lax.abs(whole) if return_sign or (b is not None and not is_complex) else whole
     out = lax.log(size)
     out = lax.add(out, lax.convert_element_type(top, get_aval(out).dtype))
     if b is not None and not return_sign and not is_complex:
@@ -266,8 +261,7 @@ def standardize(
         return _standardize(x, dims, epsilon, algorithm)
     over = (*dims, *names)
     size = (lambda v: jnp.square(jnp.abs(v))) if jnp.iscomplexobj(x) else jnp.square
-    if mean is None:
-        mean = jnp.mean(x, over, keepdims=True, where=where)
+    mean = jnp.mean(x, over, keepdims=True, where=where) if mean is None else mean
     if variance is None and algorithm == "fast":
         variance = jnp.mean(size(x), over, keepdims=True, where=where) - size(jnp.asarray(mean))
     elif variance is None:
@@ -278,8 +272,7 @@ def standardize(
 def _standardize(x: Array, dims: tuple, epsilon: float | Array, algorithm: str) -> Any:
     """The common case without mask or given statistics; in float32 at least, where squares do not overflow."""
     shape, dtype = x.shape, x.dtype
-    if dtype.itemsize < 4:
-        x = lax.convert_element_type(x, np.float32)
+    x = lax.convert_element_type(x, np.float32) if dtype.itemsize < 4 else x
     count = math.prod(shape[d] for d in dims)
     count = lax.convert_element_type(count, x.dtype) if is_symbolic(count) else float(count)
     mean = lax.div(lax.reduce_sum(x, dims), count)
@@ -344,8 +337,7 @@ def one_hot(
             fix="pass the number of classes, such as x.max() + 1",
         )
     aval = get_aval(x)
-    if aval.dtype == np.dtype(bool):
-        x = lax.convert_element_type(x, np.int32)
+    x = lax.convert_element_type(x, np.int32) if aval.dtype == np.dtype(bool) else x
     dtype = dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
     if isinstance(axis, str):
         members = lax.axis_size(axis)
@@ -360,9 +352,6 @@ def one_hot(
         entry = lax.convert_element_type(lax.eq(x, index), dtype)
         return apply_out_sharding(entry, out_sharding, "nn.one_hot, out_sharding")
     (dim,) = resolve_dims("nn.one_hot", axis, aval.ndim + 1)
-    encode = lambda x: _one_hot(x, static_size(num_classes), dtype, dim)
-    return (
-        encode(x)
-        if out_sharding is None
-        else call_with_out_sharding(encode, (x,), out_sharding, "nn.one_hot, out_sharding")
+    return call_with_out_sharding(
+        lambda x: _one_hot(x, static_size(num_classes), dtype, dim), (x,), out_sharding, "nn.one_hot, out_sharding"
     )

@@ -87,12 +87,10 @@ class _Propagation:
                     # An axis of one device shards nothing, so it does not violate a need for replication.
                     if axes and (self.mesh.num_parts(axes) > 1 or name not in self.rule.whole):
                         self._add(name, axes, aval, dim)
-        out = []
-        for names, y in zip(self.rule.results, results, strict=True):
-            dims = tuple([self.axes.get(name, ()) for name in names])
-            self._check_result(y, dims)
-            out.append(dims)
-        return out
+        dims = [tuple([self.axes.get(name, ()) for name in names]) for names in self.rule.results]
+        for y, of_result in zip(results, dims, strict=True):
+            self._check_result(y, of_result)
+        return dims
 
     def _add(self, name: Hashable, axes: DimAxes, aval: ShapedArray, dim: int) -> None:
         """Record that an operand shards the dimension `name` over `axes`."""

@@ -342,8 +342,7 @@ class Pow(Elementwise, name="pow"):
         return ShapedArray(common_shape("lax.pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
 
     def lower(self, ctx: LoweringContext, x: ir.Value, y: ir.Value) -> Any:
-        if ctx.avals_in[1].dtype != ctx.aval_out.dtype:
-            y = hlo.convert(ctx.type(ctx.aval_out), y)
+        y = hlo.convert(ctx.type(ctx.aval_out), y) if ctx.avals_in[1].dtype != ctx.aval_out.dtype else y
         return hlo.power(x, y)
 
 

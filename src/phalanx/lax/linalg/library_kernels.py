@@ -105,14 +105,15 @@ def _target(routine: str, platform: str, dtype: np.dtype) -> tuple[str, tuple[in
 
 def _batch_rule(avals: tuple, results: tuple, num_batch: int) -> Any:
     """Return the Shardy rule of a batched call: batch dimensions are parallel factors, all others are replicated."""
-    sizes: dict[Any, int] = {}
-    tensors = []
-    for i, aval in enumerate((*avals, *results)):
-        names = [("batch", d) if d < num_batch else (i, d) for d in range(aval.ndim)]
-        sizes.update(zip(names, aval.shape, strict=True))
-        tensors.append([[name] for name in names])
-    whole = [name for name in sizes if name[0] != "batch"]
-    return make_sdy_sharding_rule(tensors, len(avals), sizes, need_replication_factors=whole)
+    types = (*avals, *results)
+    tensors = [[("batch", d) if d < num_batch else (i, d) for d in range(a.ndim)] for i, a in enumerate(types)]
+    sizes = {name: n for names, a in zip(tensors, types, strict=True) for name, n in zip(names, a.shape, strict=True)}
+    return make_sdy_sharding_rule(
+        [[[name] for name in names] for names in tensors],
+        len(avals),
+        sizes,
+        need_replication_factors=[name for name in sizes if name[0] != "batch"],
+    )
 
 
 def _order(ndim: int, num_batch: int, row_major: bool) -> list[int]:

@@ -17,7 +17,7 @@ from phalanx.lax.contraction.precision import Precision
 from phalanx.lax.elementwise import add, conj, convert_element_type, eq, ge, mul, select
 from phalanx.lax.indexing.gather import PROMISE_IN_BOUNDS, GatherDimensionNumbers, gather_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
-from phalanx.lax.shape import add_dim, broadcast_in_dim, dim_names, move_dim, reshape, transpose_p, zeros
+from phalanx.lax.shape import add_dim, batched_sharding_rule, broadcast_in_dim, move_dim, reshape, transpose_p, zeros
 from phalanx.lax.shape.iota_and_full import broadcasted_iota
 from phalanx.typing import ArrayLike, DimSize, DTypeLike
 
@@ -145,8 +145,7 @@ def hermitian_from_lower(x: ArrayLike) -> Any:
     # The strict triangle is mirrored; the diagonal is counted once.
     strict = tril(x, -1)
     diag = mask_matrices(x, eye_mask(np.shape(x)))
-    if is_complex(x.dtype):
-        diag = mul(add(diag, conj(diag)), x.dtype.type(0.5))
+    diag = mul(add(diag, conj(diag)), x.dtype.type(0.5)) if is_complex(x.dtype) else diag
     return add(add(strict, adjoint(strict)), diag)
 
 
@@ -172,23 +171,6 @@ def take_rows(x: ArrayLike, order: ArrayLike) -> Any:
     )
 
 
-def stack_sharding_rule(operands: Sequence[ShapedArray], num_batch: int, results: Sequence[int]) -> ShardingRule:
-    """Return the sharding rule of a batched operation: batch dimensions are parallel, all others are replicated.
-
-    Args:
-      operands: the types of the operands.
-      num_batch: the number of leading batch dimensions.
-      results: the ranks of the results.
-    """
-    batch = dim_names(num_batch, "batch ")
-    inner = [dim_names(a.ndim - num_batch, f"operand {i} dim ") for i, a in enumerate(operands)]
-    inner += [dim_names(rank - num_batch, f"result {i} dim ") for i, rank in enumerate(results)]
-    sides = [[*batch, *names] for names in inner]
-    return ShardingRule(
-        sides[: len(operands)], sides[len(operands) :], whole={name for names in inner for name in names}
-    )
-
-
 def move_batch_to_front(operands: Sequence, mapped: Sequence) -> list:
     """Move the mapped dimension of operands to the front; operands that are not mapped are broadcast."""
     size = next(np.shape(x)[b] for x, b in zip(operands, mapped, strict=True) if b is not None)
@@ -204,7 +186,7 @@ class MatrixPrimitive(Primitive):
     def sharding_rule(self, *avals: ShapedArray, **params: Any) -> ShardingRule:
         results = self.abstract_eval(*avals, **params)
         ranks = [y.ndim for y in (results if self.multiple else [results])]
-        return stack_sharding_rule(avals, avals[0].ndim - 2, ranks)
+        return batched_sharding_rule(avals, ranks, avals[0].ndim - 2)
 
     def batch(self, *args: Any, **params: Any) -> tuple:
         half = len(args) // 2

@@ -125,8 +125,7 @@ def qdwh(
     count, u, _, converged = while_loop(is_running, step, (np.int32(0), start, dtype.type(0), np.bool_(False)))
     # A Newton-Schulz step removes the rounding errors of the iteration.
     u = sub(mul(u, aval.dtype.type(1.5)), mul(matmul(u, matmul(adjoint(u), u)), aval.dtype.type(0.5)))
-    if is_hermitian:
-        u = symmetrize(u)
+    u = symmetrize(u) if is_hermitian else u
     return u, symmetrize(matmul(adjoint(u), x)), count, converged
 
 
@@ -150,7 +149,7 @@ def _step_by_qr(u: Array, a: Array, b: Array, c: Array) -> Any:
     dtype = get_aval(u).dtype
     # The weighted Halley step b/c U + (a - b/c)/sqrt(c) Q1 Q2^H from the QR factorization of [sqrt(c) U; I], which is
     # backward stable for every condition number.
-    q, _ = qr(concatenate([mul(u, _scalar(sqrt(c), dtype)), eye_like(u, n)], 0), full_matrices=False)
+    q, _ = qr(concatenate([mul(u, convert_element_type(sqrt(c), dtype)), eye_like(u, n)], 0), full_matrices=False)
     upper, lower = slice_in_dim(q, 0, m), slice_in_dim(q, m, m + n)
     return _combine(u, matmul(upper, adjoint(lower)), div(b, c), div(sub(a, div(b, c)), sqrt(c)))
 
@@ -158,7 +157,9 @@ def _step_by_qr(u: Array, a: Array, b: Array, c: Array) -> Any:
 def _step_by_cholesky(u: Array, a: Array, b: Array, c: Array) -> Any:
     n, dtype = get_aval(u).shape[1], get_aval(u).dtype
     # The same step as b/c U + (a - b/c) U (I + c U^H U)^-1: cheaper, but accurate only for a moderate weight c.
-    factor = cholesky(add(eye_like(u, n), mul(matmul(adjoint(u), u), _scalar(c, dtype))), symmetrize_input=False)
+    factor = cholesky(
+        add(eye_like(u, n), mul(matmul(adjoint(u), u), convert_element_type(c, dtype))), symmetrize_input=False
+    )
     solved = triangular_solve(factor, u, lower=True, transpose_a=True, conjugate_a=True)
     solved = triangular_solve(factor, solved, lower=True)
     return _combine(u, solved, div(b, c), sub(a, div(b, c)))
@@ -166,11 +167,7 @@ def _step_by_cholesky(u: Array, a: Array, b: Array, c: Array) -> Any:
 
 def _combine(u: Array, v: Array, s: Array, t: Array) -> Any:
     dtype = get_aval(u).dtype
-    return add(mul(u, _scalar(s, dtype)), mul(v, _scalar(t, dtype)))
-
-
-def _scalar(x: Array, dtype: np.dtype) -> Any:
-    return convert_element_type(x, dtype)
+    return add(mul(u, convert_element_type(s, dtype)), mul(v, convert_element_type(t, dtype)))
 
 
 def _above_norm(x: Array) -> Any:

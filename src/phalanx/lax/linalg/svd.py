@@ -179,8 +179,7 @@ def _lower_for_cuda(
 def _trim(factors: Sequence, wanted: Sequence[ShapedArray]) -> list:
     """Trim U and V to the requested sizes, and return U and V^H."""
     u, vh = factors[0], adjoint(factors[1])
-    if np.shape(u) != wanted[0].shape:
-        u = slice_in_dim(u, 0, wanted[0].shape[-1], axis=np.ndim(u) - 1)
+    u = slice_in_dim(u, 0, wanted[0].shape[-1], axis=np.ndim(u) - 1) if np.shape(u) != wanted[0].shape else u
     if np.shape(vh) != wanted[1].shape:
         vh = slice_in_dim(vh, 0, wanted[1].shape[-2], axis=np.ndim(vh) - 2)
     return [u, vh]

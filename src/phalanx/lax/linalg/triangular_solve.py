@@ -19,12 +19,11 @@ from phalanx.lax.linalg.matrix_stacks import (
     is_complex,
     matmul,
     move_batch_to_front,
-    stack_sharding_rule,
     swap_last_dims,
     tril,
     triu,
 )
-from phalanx.lax.shape import move_dim, reshape
+from phalanx.lax.shape import batched_sharding_rule, move_dim, reshape
 from phalanx.typing import Array, ArrayLike
 
 
@@ -46,7 +45,7 @@ class TriangularSolve(Primitive, name="triangular_solve"):
         return b.update(weak_type=False)
 
     def sharding_rule(self, a, b, *, left_side, **_):
-        roles = stack_sharding_rule([a, b], a.ndim - 2, [b.ndim])
+        roles = batched_sharding_rule([a, b], [b.ndim], a.ndim - 2)
         # The right-hand sides are independent of each other, so that their dimension may be sharded.
         free = -1 if left_side else -2
         names = [list(roles.operands[1]), list(roles.results[0])]

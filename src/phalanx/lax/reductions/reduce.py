@@ -90,8 +90,7 @@ def reduce_by_halves(program: Jaxpr, dims: tuple, xs: Sequence, inits: Sequence)
     """Reduce from initial values, in operations that are differentiable and batchable."""
     shape = get_aval(xs[0]).shape
     kept = drop_dims(shape, dims)
-    if kept:
-        inits = [broadcast_in_dim_p(v, shape=kept, dims=()) for v in inits]
+    inits = [broadcast_in_dim_p(v, shape=kept, dims=()) for v in inits] if kept else inits
     if any(shape[d] == 0 for d in dims):
         return list(inits)
     return combine(program, inits, tree_reduce(program, xs, dims))

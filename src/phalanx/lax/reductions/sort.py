@@ -12,7 +12,8 @@ from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise import ANY, check_dtype_kind, dtype_kind, emit_compare
 from phalanx.lax.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from phalanx.lax.indexing.static_slice import canonicalize_dim
-from phalanx.lax.shape import add_dim, check_dims, dim_names, move_dim, reshape_p, shift_past_batch
+from phalanx.lax.shape import check_dims, dim_names, reshape_p
+from phalanx.lax.shape.concatenate import join_operands
 from phalanx.lax.shape.iota_and_full import iota_p
 from phalanx.lax.subbyte import narrow_from_bytes, widen_to_bytes
 from phalanx.runtime.lowering import LoweringContext
@@ -87,10 +88,7 @@ class Sort(Primitive, name="sort", multiple=True):
 
     def batch(self, *args: Any, dim: int, is_stable: bool, num_keys: int) -> tuple:
         n = len(args) // 2
-        xs, mapped = args[:n], args[n:]
-        b, size = next((d, x.shape[d]) for x, d in zip(xs, mapped, strict=True) if d is not None)
-        xs = [add_dim(x, b, size) if d is None else move_dim(x, d, b) for x, d in zip(xs, mapped, strict=True)]
-        (dim,) = shift_past_batch((dim,), b)
+        xs, b, dim = join_operands(args[:n], args[n:], dim)
         return self(*xs, dim=dim, is_stable=is_stable, num_keys=num_keys), [b] * n
 
 
@@ -199,5 +197,4 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_sta
       >>> values.tolist()
       [8, 7]
     """
-    keys, values = sort((keys, values), dimension, is_stable, 1)
-    return keys, values
+    return sort((keys, values), dimension, is_stable, 1)

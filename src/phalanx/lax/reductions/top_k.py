@@ -100,8 +100,7 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True)
       ([5, 3], [1, 2])
     """
     dim = canonicalize_dim("lax.top_k axis", axis, get_aval(operand).ndim)
-    values, positions = top_k_p(operand, k=static_size(k), dim=dim)
-    return values, positions
+    return tuple(top_k_p(operand, k=static_size(k), dim=dim))
 
 
 def approx_max_k(

@@ -19,6 +19,7 @@ from phalanx.lax.shape.broadcast import (
 from phalanx.lax.shape.dimension_size import dimension_size as dimension_size
 from phalanx.lax.shape.dims import (
     batch_dim_after_removal as batch_dim_after_removal,
+    batched_sharding_rule as batched_sharding_rule,
     canonicalize_dims as canonicalize_dims,
     canonicalize_shape as canonicalize_shape,
     check_dims as check_dims,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ from phalanx.lax.shape.dims import (
 from phalanx.lax.shape.transpose import move_dim
 from phalanx.lax.subbyte import narrow_from_bytes, widen_to_bytes
 from phalanx.runtime import Array, LoweringContext
-from phalanx.typing import ArrayLike, Shape
+from phalanx.typing import ArrayLike, DimSize, Shape
 
 
 def join_operands(operands: Sequence, mapped: Sequence, dim: int) -> tuple[list, int, int]:
@@ -41,6 +42,18 @@ def join_operands(operands: Sequence, mapped: Sequence, dim: int) -> tuple[list,
     b, size = next((d, x.shape[d]) for x, d in zip(operands, mapped, strict=True) if d is not None)
     aligned = [add_dim(x, b, size) if d is None else move_dim(x, d, b) for x, d in zip(operands, mapped, strict=True)]
     return aligned, b, dim + (dim >= b)
+
+
+def _part_bounds(shape: tuple, dim: int, start: DimSize, size: DimSize) -> tuple[tuple, tuple]:
+    """The first and the last indices, exclusive, of a part along one dimension."""
+    starts = tuple([start if d == dim else 0 for d in range(len(shape))])
+    return starts, tuple([start + size if d == dim else n for d, n in enumerate(shape)])
+
+
+def _emit_part(ctx: LoweringContext, x: ir.Value, dim: int, start: DimSize, part: ShapedArray) -> Any:
+    """Emit the part of the operand of type `part` that begins at `start` along a dimension."""
+    bounds = _part_bounds(ctx.avals_in[0].shape, dim, start, part.shape[dim])
+    return ctx.slice(x, *bounds, [1] * part.ndim, part)
 
 
 class Concatenate(Primitive, name="concatenate"):
@@ -87,17 +100,12 @@ class Concatenate(Primitive, name="concatenate"):
 
     def transpose(self, y_bar: Array, *xs: Any, dim: int) -> tuple:
         # The cotangent of each operand is its slice of the cotangent of the result.
-        bars, start = [], 0
-        for x in xs:
-            stop = start + get_aval(x).shape[dim] if not is_linear(x) else start + x.shape[dim]
-            if is_linear(x):
-                starts = tuple(start if d == dim else 0 for d in range(y_bar.ndim))
-                stops = tuple(stop if d == dim else n for d, n in enumerate(y_bar.shape))
-                bars.append(slice_p(y_bar, starts=starts, stops=stops, strides=None))
-            else:
-                bars.append(None)
-            start = stop
-        return tuple(bars)
+        sizes = [x.shape[dim] if is_linear(x) else get_aval(x).shape[dim] for x in xs]
+        parts = [_part_bounds(y_bar.shape, dim, stop - n, n) for n, stop in zip(sizes, itertools.accumulate(sizes))]
+        return tuple(
+            slice_p(y_bar, starts=starts, stops=stops, strides=None) if is_linear(x) else None
+            for x, (starts, stops) in zip(xs, parts, strict=True)
+        )
 
     def batch(self, *args: Any, dim: int) -> tuple:
         n = len(args) // 2
@@ -135,16 +143,10 @@ class Split(Primitive, name="split", multiple=True):
         return ShardingRule([names], results, whole=[names[dim], *parts], resized={names[dim]: parts})
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, sizes: tuple, dim: int) -> list:
-        aval = ctx.avals_in[0]
-        # One slice for each part; only the bounds along `dim` change.
-        starts, stops = [0] * aval.ndim, list(aval.shape)
-        pieces, start = [], 0
-        for n in sizes:
-            starts[dim], stops[dim] = start, start + n
-            out = aval.with_shape((*aval.shape[:dim], n, *aval.shape[dim + 1 :]))
-            pieces.append(ctx.slice(x, starts, stops, [1] * aval.ndim, out))
-            start += n
-        return pieces
+        return [
+            _emit_part(ctx, x, dim, stop - n, out)
+            for n, stop, out in zip(sizes, itertools.accumulate(sizes), ctx.avals_out, strict=True)
+        ]
 
     jvp = LINEAR
 
@@ -271,14 +273,9 @@ class Unstack(Primitive, name="unstack", multiple=True):
         return ShardingRule([names], [drop_dims(names, (dim,))] * x.shape[dim], whole=[names[dim]])
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, dim: int) -> list:
-        aval = ctx.avals_in[0]
-        starts, stops = [0] * aval.ndim, list(aval.shape)
-        pieces = []
-        for i, out in enumerate(ctx.avals_out):
-            starts[dim], stops[dim] = i, i + 1
-            piece = ctx.slice(x, starts, stops, [1] * aval.ndim, out.with_shape(insert_dim(out.shape, dim, 1)))
-            pieces.append(ctx.reshape(piece, out))
-        return pieces
+        parts = [a.with_shape(insert_dim(a.shape, dim, 1)) for a in ctx.avals_out]
+        pieces = [_emit_part(ctx, x, dim, i, part) for i, part in enumerate(parts)]
+        return [ctx.reshape(piece, out) for piece, out in zip(pieces, ctx.avals_out, strict=True)]
 
     jvp = LINEAR
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from phalanx.core import AxisError
+from phalanx.core import AxisError, ShapedArray, ShardingRule
 from phalanx.typing import DimSize, Shape
 
 
@@ -93,3 +93,18 @@ def resolve_dims(where: str, dims: Sequence[int], ndim: int) -> tuple:
                 fix=f"pass a dimension from {-ndim} to {ndim - 1}",
             )
     return tuple(d + ndim if d < 0 else d for d in dims)
+
+
+def batched_sharding_rule(operands: Sequence[ShapedArray], results: Sequence[int], num_batch: int = 0) -> ShardingRule:
+    """Return the rule of an operation whose leading batch dimensions are parallel, and that needs all others whole.
+
+    Args:
+      operands: the types of the operands.
+      results: the ranks of the results.
+      num_batch: the number of batch dimensions.
+    """
+    batch = dim_names(num_batch, "batch ")
+    inner = [dim_names(a.ndim - num_batch, f"operand {i} dim ") for i, a in enumerate(operands)]
+    inner += [dim_names(rank - num_batch, f"result {i} dim ") for i, rank in enumerate(results)]
+    sides, n = [[*batch, *names] for names in inner], len(operands)
+    return ShardingRule(sides[:n], sides[n:], whole={name for names in inner for name in names})
