@@ -17,7 +17,17 @@ from phalanx.sharding import UNSPECIFIED, AxisType, Mesh, NamedSharding, P, make
 from phalanx.spmd.communication import Collectives, list_collectives
 from phalanx.spmd.jit import jit
 from phalanx.transforms.jvp_and_vjp import vjp
-from phalanx.tree import PyTreeDef, broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.transforms.value_and_grad import select_argnums
+from phalanx.tree import (
+    PyTreeDef,
+    broadcast_prefix,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+)
 from phalanx.typing import ArrayLike, PyTree
 
 # Maximum differences relative to the largest element of an array. Programs over different meshes sum in different
@@ -55,6 +65,11 @@ class Trial(NamedTuple):
     difference: float
     collectives: Collectives
 
+    def __str__(self) -> str:
+        parts = ", ".join(f"{spec!r} in parts of {shape}" for spec, shape in zip(self.specs, self.shard_shapes))
+        sent = f"{len(self.collectives)} collective{'' if len(self.collectives) == 1 else 's'}"
+        return f"{self.mesh!r}: {parts}; {sent}, largest difference {self.difference:.1g}"
+
 
 class Report(tuple[Trial, ...]):
     """The comparisons of a successful `check_sharded`; the printed form has one line per mesh."""
@@ -62,12 +77,7 @@ class Report(tuple[Trial, ...]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        lines = []
-        for t in self:
-            parts = ", ".join(f"{spec!r} in parts of {shape}" for spec, shape in zip(t.specs, t.shard_shapes))
-            sent = f"{len(t.collectives)} collective{'' if len(t.collectives) == 1 else 's'}"
-            lines.append(f"{t.mesh!r}: {parts}; {sent}, largest difference {t.difference:.1g}")
-        return "\n".join(lines)
+        return "\n".join(map(str, self))
 
 
 def check_sharded(
@@ -109,30 +119,23 @@ def check_sharded(
       >>> len(report) > 1
       True
     """
-    leaves, tree = tree_flatten(_on_host(args))
-    tests = [_Test("result", f)]
+    leaves, tree = tree_flatten(tree_map(_on_host, args))
+    functions = {"result": f}
     # Gradients are a separate function, so that an error says whether values or gradients differ.
     if gradients and any(map(_is_inexact, leaves)):
-        tests.append(_Test("gradient", _gradients_of(f)))
+        functions["gradient"] = _gradients_of(f)
     (alone, *placements), specs = _meshes(leaves, args, mesh, in_shardings)
-    expected = [_run(test.f, leaves, tree, alone, specs)[0] for test in tests]
+    expected = {what: _run(function, leaves, tree, alone, specs)[0] for what, function in functions.items()}
     trials = []
     for tried in placements:
         worst, sent = 0.0, []
-        for test, want in zip(tests, expected, strict=True):
-            got, collectives = _run(test.f, leaves, tree, tried, specs)
-            worst = max(worst, _compare(test.what, tried, specs, want, got, rtol))
+        for what, function in functions.items():
+            got, collectives = _run(function, leaves, tree, tried, specs)
+            worst = max(worst, _compare(what, tried, specs, expected[what], got, rtol))
             sent += collectives
         parts = [NamedSharding(tried, s).shard_shape(np.shape(x)) for s, x in zip(specs, leaves, strict=True)]
         trials.append(Trial(tried, tuple(specs), tuple(parts), worst, Collectives(sent)))
     return Report(trials)
-
-
-class _Test(NamedTuple):
-    """A function to compare: the user's function, or its gradients."""
-
-    what: str
-    f: Callable
 
 
 def _gradients_of(f: Callable) -> Callable:
@@ -142,16 +145,15 @@ def _gradients_of(f: Callable) -> Callable:
         leaves, tree = tree_flatten(args)
         varied = [i for i, x in enumerate(leaves) if _is_inexact(x)]
 
-        def float_results(*xs: Any) -> list:
-            full = list(leaves)
-            for i, x in zip(varied, xs, strict=True):
-                full[i] = x
-            return [y for y in tree_flatten(f(*tree_unflatten(tree, full)))[0] if _is_inexact(y)]
+        xs, fill = select_argnums(tuple(leaves), varied)
 
-        ys, pull = vjp(float_results, *[leaves[i] for i in varied])
+        def float_results(*xs: Any) -> list:
+            return list(filter(_is_inexact, tree_leaves(f(*tree_unflatten(tree, fill(xs))))))
+
+        ys, pull = vjp(float_results, *xs)
         weights = [random.normal(random.key(i), np.shape(y), get_aval(y).dtype) for i, y in enumerate(ys)]
-        found = iter(pull(weights))
-        return tree_unflatten(tree, [next(found) if i in varied else None for i in range(len(leaves))])
+        found = dict(zip(varied, pull(weights), strict=True))
+        return tree_unflatten(tree, [found.get(i) for i in range(len(leaves))])
 
     return gradients
 
@@ -160,16 +162,10 @@ def _is_inexact(x: ArrayLike) -> bool:
     return dtypes.issubdtype(get_aval(x).dtype, np.inexact)
 
 
-def _on_host(args: tuple) -> tuple:
-    """Copy committed arrays to the host, so that they can be placed on each mesh."""
-    leaves, tree = tree_flatten(args)
-    return tree_unflatten(tree, [_value(x) for x in leaves])
-
-
-def _value(x: ArrayLike) -> Any:
-    if type(x) is not Array or isinstance(x.dtype, dtypes.KeyDtype):
-        return x
-    return x if not x.committed else np.asarray(x)
+def _on_host(x: ArrayLike) -> Any:
+    """Copy a committed array to the host, so that it can be placed on each mesh."""
+    is_bound = type(x) is Array and x.committed and not isinstance(x.dtype, dtypes.KeyDtype)
+    return np.asarray(x) if is_bound else x
 
 
 def _run(f: Callable, leaves: list, tree: PyTreeDef, mesh: Mesh, specs: Sequence[P]) -> tuple[list, Collectives]:
@@ -219,8 +215,7 @@ def _format_number(x: np.generic) -> str:
 
 
 def _tolerance(dtype: np.dtype) -> float:
-    name = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
-    return _TOLERANCES.get(name, 0.1)
+    return _TOLERANCES.get({"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name), 0.1)
 
 
 def _meshes(
@@ -246,10 +241,9 @@ def _meshes(
 
 
 def _specs(args: tuple, meshes: Sequence[Mesh], in_shardings: PyTree) -> list[P]:
-    leaves, _ = tree_flatten(args)
     if in_shardings is UNSPECIFIED:
         names = meshes[0].axis_names if meshes else ("x", "y")
-        return [P(*names[: np.ndim(x)]) for x in leaves]
+        return [P(*names[: np.ndim(x)]) for x in tree_leaves(args)]
     found = broadcast_prefix(
         in_shardings, args, what="check_sharded, in_shardings", is_leaf=lambda s: s is None, lists_as_tuples=True
     )
@@ -275,7 +269,7 @@ def _sizes(names: Sequence, specs: Sequence[P], shapes: Sequence[tuple], count: 
 
 def _fits(sizes: dict, specs: Sequence[P], shapes: Sequence[tuple]) -> bool:
     return all(
-        shape[d] % math.prod(sizes.get(a, 0) for a in axes) == 0 if all(sizes.get(a) for a in axes) else False
+        all(sizes.get(a) for a in axes) and shape[d] % math.prod(sizes[a] for a in axes) == 0
         for spec, shape in zip(specs, shapes)
         for d, axes in enumerate(spec.dims)
     )

@@ -20,7 +20,10 @@ from phalanx.core import (
     Tracer,
     debug_effect,
     get_aval,
+    merge_lists,
     ordered_debug_effect,
+    select_flagged,
+    select_unflagged,
     state,
     user_stacklevel,
 )
@@ -64,47 +67,40 @@ def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned:
     leaves, tree = tree_flatten((args, kwargs))
     # Arguments that are not arrays, such as strings, bypass the program and are captured by the host function.
     is_array = [hasattr(x, "aval") or isinstance(x, np.ndarray | np.generic | int | float | complex) for x in leaves]
-    fixed = [None if a else x for x, a in zip(leaves, is_array)]
+    arrays, fixed = select_flagged(leaves, is_array), select_unflagged(leaves, is_array)
 
     def flat(*xs: np.ndarray) -> list:
-        given = iter(xs)
-        call_args, call_kwargs = tree_unflatten(tree, [next(given) if a else f for a, f in zip(is_array, fixed)])
+        call_args, call_kwargs = tree_unflatten(tree, merge_lists(is_array, xs, fixed))
         callback(*call_args, **call_kwargs)
         return []
 
     flat.__name__ = getattr(callback, "__name__", "callback")
-    arrays = [x for x, a in zip(leaves, is_array) if a]
     effect = ordered_debug_effect if ordered else debug_effect
     call = functools.partial(
         host_callback_p, function=flat, results=(), effect=effect, vmap_method=None, caller=Caller()
     )
-    if partitioned:
-        _on_each_device(call, arrays)
-    else:
-        call(*arrays)
-
-
-def _on_each_device(call: Callable, arrays: list) -> None:
-    """Make a call on each device with its shards of the arrays."""
-    # Inside shard_map every device makes the call anyway.
     mesh = state.context.mesh
-    if mesh is not None and mesh.manual_axes:
-        call(*arrays)
-        return
-    lying = [x.aval.sharding if isinstance(x, Tracer) else getattr(x, "sharding", None) for x in arrays]
-    named = [s for s in lying if isinstance(s, NamedSharding)]
-    if named:
-        specs = tuple([s.spec if isinstance(s, NamedSharding) else PartitionSpec() for s in lying])
-        shard_map(lambda *pieces: tuple(call(*pieces)), mesh=named[0].mesh, in_specs=specs, out_specs=())(*arrays)
-    elif any(isinstance(x, Tracer) for x in arrays):
+    # Inside shard_map every device makes the call anyway.
+    if partitioned and not (mesh is not None and mesh.manual_axes):
+        call = _on_each_device(call, arrays)
+    call(*arrays)
+
+
+def _on_each_device(call: Callable, arrays: list) -> Callable:
+    """The call, made on each device with its shards of the arrays."""
+    shardings = [x.aval.sharding if isinstance(x, Tracer) else getattr(x, "sharding", None) for x in arrays]
+    meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
+    if meshes:
+        specs = tuple([s.spec if isinstance(s, NamedSharding) else PartitionSpec() for s in shardings])
+        return shard_map(lambda *shards: tuple(call(*shards)), mesh=meshes[0], in_specs=specs, out_specs=())
+    if any(isinstance(x, Tracer) for x in arrays):
         raise ArgumentError(
             "debug.callback, argument partitioned",
             expected="arrays with shardings in their types",
             got=", ".join(get_aval(x).str_short() for x in arrays),
             fix="use a mesh with Explicit axes, or call debug.callback inside shard_map",
         )
-    else:
-        call(*arrays)
+    return call
 
 
 def print(

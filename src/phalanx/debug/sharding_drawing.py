@@ -87,24 +87,27 @@ class Drawing:
 
     def _panel(self, parts: dict[tuple[int, int], Part]) -> Panel:
         """Lay out a plane in characters, approximately in the proportions of the array."""
-        first, style = parts[0, 0], self.style
-        leading = first.bounds[:-2]
+        leading = parts[0, 0].bounds[:-2]
         title = f"[{', '.join(map(_format_bound, leading))}, :, :]" if leading else ""
         num_rows, num_columns = [last + 1 for last in max(parts)]
         row_sizes = [_size(parts[row, 0], -2) for row in range(num_rows)]
         column_sizes = [_size(parts[0, column], -1) for column in range(num_columns)]
-        labels = [part.label for part in parts.values()]
-        width = self._width(labels, sum(row_sizes), sum(column_sizes), num_columns)
+        width = self._width([part.label for part in parts.values()], sum(row_sizes), sum(column_sizes), num_columns)
         lines = {at: _wrap(part, width - 2) for at, part in parts.items()}
         # `| 1` makes the height odd, so that a label of one line is centred.
-        height = (3 if num_rows == 1 else int(10 * style.scale) // num_rows) | 1
+        height = (3 if num_rows == 1 else int(10 * self.style.scale) // num_rows) | 1
         tallest = [max(len(lines[row, column]) for column in range(num_columns)) for row in range(num_rows)]
         widest = [
             max(len(text) for row in range(num_rows) for text in lines[row, column]) + 2
             for column in range(num_columns)
         ]
-        heights = _scale_lengths(max(height, *tallest), row_sizes, tallest)
-        return Panel(title, heights, _scale_lengths(width, column_sizes, widest), lines, parts)
+        return Panel(
+            title,
+            heights=_scale_lengths(max(height, *tallest), row_sizes, tallest),
+            widths=_scale_lengths(width, column_sizes, widest),
+            lines=lines,
+            parts=parts,
+        )
 
     def _width(self, labels: list[str], num_rows: int, num_columns: int, cells: int) -> int:
         """Width of the largest shard, in characters.
@@ -114,10 +117,9 @@ class Drawing:
         """
         style = self.style
         room = max((style.max_width - 1) // cells - 1, 1)
-        # Remains 0 for vectors, which are drawn as one row, and for arrays without elements.
-        natural = 0
-        if len(self.shape) > 1 and num_rows:
-            natural = int(25 * style.scale * num_columns / num_rows) // cells
+        # Vectors are drawn as one row, and arrays without elements have no proportions.
+        is_matrix = len(self.shape) > 1 and num_rows > 0
+        natural = int(25 * style.scale * num_columns / num_rows) // cells if is_matrix else 0
         wanted = max(natural, style.min_width, min(max(map(len, labels)) + 2, 2 * style.min_width))
         needed = max(len(line) for label in labels for line in _break_label(label, 0)) + 2
         return max(min(wanted, room), needed)
@@ -127,9 +129,8 @@ class Drawing:
         if not self.style.use_color:
             return None
         pick = self.style.color_map
-        chosen = _color(part.number) if pick is None else pick(part.number / len(self.parts))
-        red, green, blue = [round(255 * value) for value in list(chosen)[:3]]
-        return red, green, blue
+        red, green, blue, *_ = _color(part.number) if pick is None else pick(part.number / len(self.parts))
+        return round(255 * red), round(255 * green), round(255 * blue)
 
     def segments(self) -> Iterator[list[tuple[str, Part | None]]]:
         """Yield the lines of the text as lists of segments; each segment has its text and the shard that it shows."""
@@ -161,9 +162,10 @@ class Drawing:
                 top += _TITLE_HEIGHT
             lefts = [0, *itertools.accumulate(width * _CHAR_WIDTH for width in panel.widths)]
             tops = [top, *itertools.accumulate((h * _CHAR_HEIGHT for h in panel.heights), initial=top)][1:]
-            for (row, column), part in panel.parts.items():
-                box = lefts[column], tops[row], lefts[column + 1], tops[row + 1]
-                shapes.append(self._svg_part(part, panel.lines[row, column], box))
+            shapes += [
+                self._svg_part(part, panel.lines[i, j], (lefts[j], tops[i], lefts[j + 1], tops[i + 1]))
+                for (i, j), part in panel.parts.items()
+            ]
             top, right = tops[-1] + 8, max(right, lefts[-1])
         style = "text{font:13px monospace;text-anchor:middle;dominant-baseline:central}.title{text-anchor:start}"
         return (
@@ -189,26 +191,24 @@ class Drawing:
         Returns:
           The text of a `div` element.
         """
-        tables = []
-        for panel in self.panels:
-            title = f"<caption style='text-align:left'>{panel.title}</caption>" if panel.title else ""
-            rows = []
-            for row, height in enumerate(panel.heights):
-                cells = [
-                    self._html_cell(panel.parts[row, column], panel.lines[row, column], width, height)
-                    for column, width in enumerate(panel.widths)
-                ]
-                rows.append(f"<tr>{''.join(cells)}</tr>")
-            look = "border-collapse:collapse;font:13px monospace;margin:4px 0"
-            tables.append(f"<table style='{look}'>{title}{''.join(rows)}</table>")
-        return f"<div role='img' aria-label='{self.title}'>{''.join(tables)}</div>"
+        return f"<div role='img' aria-label='{self.title}'>{''.join(map(self._html_table, self.panels))}</div>"
 
     _repr_html_ = html
 
-    def _html_cell(self, part: Part, lines: list[str], width: int, height: int) -> str:
+    def _html_table(self, panel: Panel) -> str:
+        title = f"<caption style='text-align:left'>{panel.title}</caption>" if panel.title else ""
+        rows = "".join(
+            f"<tr>{''.join(self._html_cell(panel, i, j) for j in range(len(panel.widths)))}</tr>"
+            for i in range(len(panel.heights))
+        )
+        return f"<table style='border-collapse:collapse;font:13px monospace;margin:4px 0'>{title}{rows}</table>"
+
+    def _html_cell(self, panel: Panel, row: int, column: int) -> str:
+        part, lines = panel.parts[row, column], panel.lines[row, column]
         color = self.color(part)
         paint = "" if color is None else f"background:{_hex(color)};color:{_ink(color)};"
-        box = f"width:{width}ch;height:{height * _CHAR_HEIGHT}px;padding:0;border:1px solid #444;text-align:center"
+        size = f"width:{panel.widths[column]}ch;height:{panel.heights[row] * _CHAR_HEIGHT}px"
+        box = f"{size};padding:0;border:1px solid #444;text-align:center"
         return f"<td title='{_describe(part)}' style='{paint}{box}'>{'<br>'.join(map(escape, lines))}</td>"
 
 
@@ -261,12 +261,10 @@ def _parts(shape: tuple[int, ...], sharding: Sharding) -> dict[tuple[int, ...], 
     parts = {}
     for number, (at, holders) in enumerate(sorted(owners.items())):
         ids = ",".join(map(str, sorted(holders)))
-        bounds = []
-        for place, size, cut in zip(at, sizes, cuts, strict=True):
-            part = -(-size // cut)  # the last shards of an uneven dimension are smaller, or empty
-            bounds.append((min(place * part, size), min((place + 1) * part, size)))
-        shown = tuple(bounds[len(padding) :]) if len(shape) < 2 else tuple(bounds)
-        parts[at] = Part(f"{kind} {ids}", shown, number)
+        # The last shards of an uneven dimension are smaller, or empty.
+        lengths = [-(-size // cut) for size, cut in zip(sizes, cuts, strict=True)]
+        bounds = [(min(i * n, size), min((i + 1) * n, size)) for i, n, size in zip(at, lengths, sizes, strict=True)]
+        parts[at] = Part(f"{kind} {ids}", tuple(bounds[len(padding) :]), number)
     return parts
 
 
@@ -280,16 +278,13 @@ def _devices(sharding: Sharding) -> tuple[str, list[int]]:
 
 def _size(part: Part, dim: int) -> int:
     """Size of a shard along one of the two drawn dimensions; 1 if the array does not have this dimension."""
-    if len(part.bounds) < -dim:
-        return 1
-    start, stop = part.bounds[dim]
+    start, stop = part.bounds[dim] if len(part.bounds) >= -dim else (0, 1)
     return stop - start
 
 
 def _scale_lengths(full: int, sizes: list[int], least: list[int]) -> list[int]:
     """Lengths of cells in proportion to `sizes`, with `full` for the largest, but at least `least` for the labels."""
-    largest = max(sizes) or 1
-    return [max(round(full * size / largest), need) for size, need in zip(sizes, least, strict=True)]
+    return [max(round(full * size / (max(sizes) or 1)), need) for size, need in zip(sizes, least, strict=True)]
 
 
 def _wrap(part: Part, width: int) -> list[str]:
@@ -302,10 +297,10 @@ def _break_label(label: str, width: int) -> list[str]:
     first, *numbers = label.split(",")
     lines = [first]
     for number in numbers:
-        if len(lines[-1]) + len(number) + 1 <= width:
-            lines[-1] += "," + number
+        lines[-1] += ","
+        if len(lines[-1]) + len(number) <= width:
+            lines[-1] += number
         else:
-            lines[-1] += ","
             lines.append(number)
     return lines
 

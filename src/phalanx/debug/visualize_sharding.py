@@ -16,6 +16,8 @@ from phalanx.lax.sharding.inspect_sharding import inspect_sharding_p
 from phalanx.runtime.array import Array
 from phalanx.sharding import Sharding
 
+_INKS = {"#000": "black", "#fff": "white"}  # as rich spells them
+
 
 class MissingExtraError(PhalanxError, ImportError):
     """An optional dependency of Phalanx that this function needs is not installed."""
@@ -83,8 +85,9 @@ def visualize_sharding(
       │         │
       └─────────┘
     """
-    style = {"scale": scale, "min_width": min_width, "max_width": max_width, "color_map": color_map}
-    drawing = draw_sharding(shape, sharding, use_color=use_color, **style)
+    drawing = draw_sharding(
+        shape, sharding, use_color=use_color, scale=scale, min_width=min_width, max_width=max_width, color_map=color_map
+    )
     if plain:
         sys.stdout.write(f"{drawing}\n")
     else:
@@ -129,10 +132,6 @@ def _print_rich(drawing: Drawing) -> None:
     for line in drawing.segments():
         for segment, part in line:
             color = None if part is None else drawing.color(part)
-            style = ""
-            if color is not None:
-                ink = "black" if _ink(color) == "#000" else "white"
-                style = f"{ink} on rgb({color[0]},{color[1]},{color[2]})"
-            text.append(segment, style)
+            text.append(segment, "" if color is None else "{} on rgb({},{},{})".format(_INKS[_ink(color)], *color))
         text.append("\n")
     rich.console.Console(file=sys.stdout).print(text, end="", soft_wrap=True)

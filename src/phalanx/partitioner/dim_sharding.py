@@ -9,7 +9,7 @@ dimension backwards through the operations emitted so far until it meets a value
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from phalanx.engine.mlir import hlo, ir, sdy
@@ -78,9 +78,7 @@ def replicate_dims(ctx: LoweringContext, x: ir.Value, dims: Sequence[int]) -> ir
     """Constrain `x` to be replicated along `dims`; the other dimensions are left to the partitioner."""
     if ctx.module.is_portable or not dims:
         return x
-    ndim = len(_shape(x))
-    open_dims = tuple([d for d in range(ndim) if d not in dims])
-    return sdy.ShardingConstraintOp(x, sdy_replicated(ndim, open_dims)).result
+    return sdy.ShardingConstraintOp(x, sdy_replicated(len(_shape(x)), tuple(_other_dims(x, dims)))).result
 
 
 def _shape(x: ir.Value) -> list[int]:
@@ -98,8 +96,8 @@ def _source_dims(x: ir.Value, d: int) -> list[Dimension]:
         return [] if source is None else [(op.operands[0], source)]
     if (find := _SOURCES_OF_DIM.get(op.name)) is not None:
         return find(op, d)
-    rank = len(_shape(x))
-    return [(o, d) for o in op.operands if isinstance(o.type, ir.RankedTensorType) and len(_shape(o)) == rank]
+    tensors = [o for o in op.operands if isinstance(o.type, ir.RankedTensorType)]
+    return [(o, d) for o in tensors if len(_shape(o)) == len(_shape(x))]
 
 
 def _source_of_reshape(op: ir.Operation, d: int) -> int | None:
@@ -110,37 +108,31 @@ def _source_of_reshape(op: ir.Operation, d: int) -> int | None:
 
 
 def _source_of_broadcast(op: ir.Operation, d: int) -> int | None:
-    dims = list(op.attributes["broadcast_dimensions"])
-    return dims.index(d) if d in dims else None
+    return next((b for b, place in enumerate(op.attributes["broadcast_dimensions"]) if place == d), None)
 
 
-def _source_of_reduce(op: ir.Operation, d: int) -> int:
-    removed = {*op.attributes["dimensions"]}
-    return [b for b in range(len(_shape(op.operands[0]))) if b not in removed][d]
+def _other_dims(x: ir.Value, dims: Iterable[int]) -> list[int]:
+    """The dimensions of `x` that are not among `dims`."""
+    return sorted({*range(len(_shape(x)))}.difference(dims))
 
 
 def _source_of_convolution(op: ir.Operation, d: int) -> int | None:
     numbers = hlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    outs = [numbers.output_batch_dimension, *numbers.output_spatial_dimensions]
-    ins = [numbers.input_batch_dimension, *numbers.input_spatial_dimensions]
-    return dict(zip(outs, ins, strict=True)).get(d)
+    sources = dict(zip(numbers.output_spatial_dimensions, numbers.input_spatial_dimensions, strict=True))
+    return (sources | {numbers.output_batch_dimension: numbers.input_batch_dimension}).get(d)
 
 
 def _sources_of_dot_general(op: ir.Operation, d: int) -> list[Dimension]:
     numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    sides = [
-        (list(numbers.lhs_batching_dimensions), list(numbers.lhs_contracting_dimensions)),
-        (list(numbers.rhs_batching_dimensions), list(numbers.rhs_contracting_dimensions)),
-    ]
-    if d < len(sides[0][0]):
-        return [(x, batch[d]) for x, (batch, _) in zip(op.operands, sides, strict=True)]
+    lhs, rhs = op.operands
+    batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
+    if d < len(batch):
+        return [(lhs, batch[d][0]), (rhs, batch[d][1])]
     free = [
-        (x, b)
-        for x, (batch, summed) in zip(op.operands, sides, strict=True)
-        for b in range(len(_shape(x)))
-        if b not in batch and b not in summed
+        *((lhs, b) for b in _other_dims(lhs, [*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions])),
+        *((rhs, b) for b in _other_dims(rhs, [*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions])),
     ]
-    return [free[d - len(sides[0][0])]]
+    return [free[d - len(batch)]]
 
 
 def _sources_of_gather(op: ir.Operation, d: int) -> list[Dimension]:
@@ -148,24 +140,24 @@ def _sources_of_gather(op: ir.Operation, d: int) -> list[Dimension]:
     x, indices = op.operands
     offset = list(numbers.offset_dims)
     if d in offset:
-        removed = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-        return [(x, [b for b in range(len(_shape(x))) if b not in removed][offset.index(d)])]
-    outside = [b for b in range(len(_shape(op.results[0]))) if b not in offset]
-    batch = [b for b in range(len(_shape(indices))) if b != numbers.index_vector_dim]
-    return [(indices, batch[outside.index(d)])]
+        kept = _other_dims(x, [*numbers.collapsed_slice_dims, *numbers.operand_batching_dims])
+        return [(x, kept[offset.index(d)])]
+    batch = _other_dims(indices, [numbers.index_vector_dim])
+    return [(indices, batch[_other_dims(op.results[0], offset).index(d)])]
 
 
 def _sources_of_custom_call(op: ir.Operation, d: int) -> list[Dimension]:
     """Treat the custom calls of Phalanx as elementwise, which most of them are."""
-    shape = _shape(op.results[0])
-    return [(o, d) for o in op.operands if isinstance(o.type, ir.RankedTensorType) and _shape(o) == shape]
+    return [
+        (o, d) for o in op.operands if isinstance(o.type, ir.RankedTensorType) and _shape(o) == _shape(op.results[0])
+    ]
 
 
 _SOURCE_OF_DIM = {
     "stablehlo.reshape": _source_of_reshape,
     "stablehlo.transpose": lambda op, d: op.attributes["permutation"][d],
     "stablehlo.broadcast_in_dim": _source_of_broadcast,
-    "stablehlo.reduce": _source_of_reduce,
+    "stablehlo.reduce": lambda op, d: _other_dims(op.operands[0], op.attributes["dimensions"])[d],
     "stablehlo.convolution": _source_of_convolution,
 }
 _SOURCES_OF_DIM = {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from phalanx.core import Primitive, ShapedArray, Var, dtypes
+from phalanx.core import Primitive, ShapedArray, Var, dtypes, merge_lists
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.indexing.dynamic_slice import emit_starts
 from phalanx.lax.indexing.gather import GatherScatterMode, largest_indexed_size, widen_indices
@@ -20,21 +19,14 @@ from phalanx.runtime import Array, LoweringContext
 from phalanx.symbolic import is_constant_shape
 from phalanx.typing import ArrayLike
 
-# For each scatter whose updates commute, the element that leaves any other unchanged.
-_IDENTITY_ELEMENTS = {
-    "scatter_add": lambda dtype: 0,
-    "scatter_sub": lambda dtype: 0,
-    "scatter_mul": lambda dtype: 1,
-    "scatter_min": dtypes.highest,
-    "scatter_max": dtypes.lowest,
-}
-# How the operand is combined with the updates that were scattered into identity elements.
-_COMBINE = {
-    "scatter_add": hlo.add,
-    "scatter_sub": hlo.add,
-    "scatter_mul": hlo.multiply,
-    "scatter_min": hlo.minimum,
-    "scatter_max": hlo.maximum,
+# For each scatter whose updates commute, the element that leaves any other unchanged, and how the operand is combined
+# with the updates that were scattered into such elements.
+_COMMUTATIVE: dict[str, tuple[Callable[[Any], Any], Callable[..., ir.Value]]] = {
+    "scatter_add": (lambda dtype: 0, hlo.add),
+    "scatter_sub": (lambda dtype: 0, hlo.add),
+    "scatter_mul": (lambda dtype: 1, hlo.multiply),
+    "scatter_min": (dtypes.highest, hlo.minimum),
+    "scatter_max": (dtypes.lowest, hlo.maximum),
 }
 _INDEX_FILL = -1  # out of bounds, so that updates there are dropped
 
@@ -82,7 +74,7 @@ def lower_scatter(
     # primitive's own rule from clipping again.
     indices, i_aval = clip_indices(ctx, indices, dimension_numbers, mode)
     params |= {"dimension_numbers": dimension_numbers, "mode": GatherScatterMode.FILL_OR_DROP}
-    identity = _IDENTITY_ELEMENTS.get(primitive.name)
+    identity, combine = _COMMUTATIVE.get(primitive.name, (None, None))
     if identity is not None and is_active("uneven_scatter_updates"):
         indices, i_aval, updates, u_aval = _pad_updates(
             ctx, (indices, i_aval), (updates, u_aval), dimension_numbers, identity(u_aval.dtype)
@@ -91,15 +83,14 @@ def lower_scatter(
         if i_aval.shape[-1] > 1 and is_active("sharded_index_vectors"):
             indices = replicate_dims(ctx, indices, [i_aval.ndim - 1])
         # With fewer index vectors than devices, a device may have a single one.
-        if np.prod(i_aval.shape[:-1], dtype=int) <= ctx.module.num_partitions and is_active("single_element_update"):
+        if math.prod(i_aval.shape[:-1]) <= ctx.module.num_partitions and is_active("single_element_update"):
             x = materialize(ctx, x)
     avals = (x_aval, i_aval, u_aval)
-    if identity is None or not dimension_numbers.operand_batching_dims or not is_active("batched_scatter_operand"):
+    if not (identity and combine and dimension_numbers.operand_batching_dims and is_active("batched_scatter_operand")):
         return _lower_as(ctx, primitive, (x, indices, updates), avals, params)
     # A constant is the same on every device, whichever device XLA takes the operand from.
     identities = ctx.constant(identity(x_aval.dtype), ctx.aval_out)
-    scattered = _lower_as(ctx, primitive, (identities, indices, updates), avals, params)
-    return _COMBINE[primitive.name](x, scattered)
+    return combine(x, _lower_as(ctx, primitive, (identities, indices, updates), avals, params))
 
 
 def lower_scatter_extreme(
@@ -134,12 +125,11 @@ def _pad_updates(
         else 0
         for d, n in enumerate(i_aval.shape[:-1])
     ]
-    outside = [d for d in range(u_aval.ndim) if d not in numbers.update_window_dims]
-    high_of_updates = dict(zip(outside, high, strict=True))
+    is_window = [d in numbers.update_window_dims for d in range(u_aval.ndim)]
     padded = []
     for (x, aval), fill, pads in (
         (indices, _INDEX_FILL, [*high, 0]),
-        (updates, identity, [high_of_updates.get(d, 0) for d in range(u_aval.ndim)]),
+        (updates, identity, merge_lists(is_window, [0] * sum(is_window), high)),
     ):
         if any(pads):
             none = [0] * aval.ndim
@@ -155,8 +145,8 @@ def lower_dynamic_slice(
     """Lower `dynamic_slice` for several devices; avoids "dynamic_slice_start"."""
     x_aval, *avals = ctx.avals_in
     starts, avals = _clamp_starts(ctx, "dynamic_slice_start", starts, avals, x_aval.shape, sizes, wrap)
-    params = {"sizes": sizes, "wrap": (False,) * len(wrap)}  # negative starts are already counted from the end
-    return _lower_as(ctx, primitive, (x, *starts), (x_aval, *avals), params)
+    # Negative starts are already counted from the end, so nothing wraps.
+    return _lower_as(ctx, primitive, (x, *starts), (x_aval, *avals), {"sizes": sizes, "wrap": (False,) * len(wrap)})
 
 
 def lower_dynamic_update_slice(

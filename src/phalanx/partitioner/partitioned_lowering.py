@@ -95,9 +95,8 @@ def lower(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Va
     if (rule := RULES.get(primitive.name)) is not None:
         return rule(ctx, primitive, *operands, **eqn.params)
     # Another process runs an exported program, and cannot call back into this one to lower the shards.
-    found = PER_SHARD.get(primitive.name)
-    if found is not None and not ctx.module.is_portable:
-        workaround, applies = found
+    if primitive.name in PER_SHARD and not ctx.module.is_portable:
+        workaround, applies = PER_SHARD[primitive.name]
         if is_active(workaround) and applies(*ctx.avals_in, **eqn.params):
             return lower_per_shard(ctx, eqn, operands)
     return primitive.lower(ctx, *operands, **eqn.params)

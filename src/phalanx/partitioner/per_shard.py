@@ -82,16 +82,20 @@ class _PerShardCall:
             keys = [name if name in self.divisible else (name, n) for name, n in zip(names, aval.shape, strict=True)]
             sizes.update(zip(keys, aval.shape, strict=True))
             tensors.append([[key] for key in keys])
-        replicated = [key for key in sizes if key not in self.divisible]
-        return make_sdy_sharding_rule(tensors, len(self.avals_in), sizes, need_replication_factors=replicated)
+        return make_sdy_sharding_rule(
+            tensors,
+            len(self.avals_in),
+            sizes,
+            need_replication_factors=[key for key in sizes if key not in self.divisible],
+        )
 
     def jaxpr_for(self, shapes: Sequence[tuple[int, ...]]) -> Jaxpr:
         """The jaxpr of the operation alone, for operands of these physical shapes."""
-        ins = [Var(aval.with_shape(shape[: aval.ndim])) for aval, shape in zip(self.avals_in, shapes, strict=True)]
+        avals = tuple([a.with_shape(shape[: a.ndim]) for a, shape in zip(self.avals_in, shapes, strict=True)])
+        ins = list(map(Var, avals))
         # The results of the shard follow from its operands by the type rule, since parameters do not contain sizes of
         # parallel dimensions.
-        avals = tuple([v.aval for v in ins])
-        outs = [Var(aval) for aval in infer_results(self.eqn.primitive, avals, self.eqn.params)]
+        outs = list(map(Var, infer_results(self.eqn.primitive, avals, self.eqn.params)))
         return Jaxpr(ins, [self.eqn.replace(invars=ins, outvars=outs)], outs)
 
     def split(self, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> PartitionedCall:
@@ -105,13 +109,13 @@ class _PerShardCall:
         # XLA's shardings may conflict, for example where two operands were sharded by different constraints. The answer
         # states shardings that agree, and XLA reshards the operands to them.
         factors = _choose_factor_shardings(self, tilings, manual)
+        whole = _FactorSharding(1, np.zeros(num_devices, np.int64))
         shardings, shapes = [], []
         for aval, names in self.tensors:
-            found = [factors.get(name) for name in names]
-            parts = tuple([f.parts if f else 1 for f in found])
-            coordinates = [f.coordinates if f else np.zeros(num_devices, np.int64) for f in found]
-            stacked = np.stack(coordinates, axis=1) if coordinates else np.zeros((num_devices, 0), np.int64)
-            tiling = Tiling(parts, stacked)
+            found = [factors.get(name, whole) for name in names]
+            parts = tuple([f.parts for f in found])
+            # The reshape serves scalars, whose coordinates are an array of shape (num_devices, 0).
+            tiling = Tiling(parts, np.array([f.coordinates for f in found], np.int64).reshape(-1, num_devices).T)
             # XLA reshards between shardings in the same notation more cheaply, so prefer the object that it passed.
             same = (s for s, t in zip(given, tilings, strict=True) if t.is_equal(tiling))
             shardings.append(next(same, None) or tiling_to_hlo(tiling, manual))
@@ -141,12 +145,11 @@ def _choose_factor_shardings(
     candidates: list[tuple[int, Hashable, _FactorSharding]] = []
     for (aval, names), tiling in zip(call.tensors, tilings, strict=True):
         nbytes = math.prod(aval.shape) * aval.dtype.itemsize
-        for d, name in enumerate(names):
-            parts = tiling.parts[d]
+        for name, size, parts, coordinates in zip(names, aval.shape, tiling.parts, tiling.coordinates.T, strict=True):
             # Uneven shards are padded, and the padding must not enter a sum.
-            is_exact = name not in call.summed or aval.shape[d] % parts == 0
+            is_exact = name not in call.summed or size % parts == 0
             if parts > 1 and name in call.divisible and is_exact:
-                candidates.append((nbytes, name, _FactorSharding(parts, tiling.coordinates[:, d])))
+                candidates.append((nbytes, name, _FactorSharding(parts, coordinates)))
     chosen: dict[Hashable, _FactorSharding] = {}
     for _, name, factor in sorted(candidates, key=lambda candidate: -candidate[0]):
         if name not in chosen and _are_compatible([*chosen.values(), factor], manual):

@@ -50,20 +50,18 @@ def collectives(f: Callable | Compiled | Lowered | Traced, *args: Any, **kwargs:
       >>> collectives(jnp.sum, x)
       no collectives
     """
+    if isinstance(f, Compiled | Lowered | Traced) and (args or kwargs):
+        raise ArgumentError(
+            "collectives",
+            expected="a stage alone, or a function with its arguments",
+            got=f"a {type(f).__name__} stage and {len(args) + len(kwargs)} arguments",
+            fix="leave the arguments out: a stage is compiled for fixed types of arguments",
+        )
     stage: Any = f
-    if isinstance(f, Compiled | Lowered | Traced):
-        if args or kwargs:
-            raise ArgumentError(
-                "collectives",
-                expected="a stage alone, or a function with its arguments",
-                got=f"a {type(f).__name__} stage and {len(args) + len(kwargs)} arguments",
-                fix="leave the arguments out: a stage is compiled for fixed types of arguments",
-            )
-    else:
-        # A function of `jit` keeps its options; any other callable is compiled with the defaults.
+    if not isinstance(f, Compiled | Lowered):
+        # A function of `jit` keeps its options, as a traced stage does; any other callable is compiled with the
+        # defaults.
         stage = (f if hasattr(f, "lower") else jit(f)).lower(*args, **kwargs)
-    if isinstance(stage, Traced):
-        stage = stage.lower()
     return list_collectives((stage if isinstance(stage, Compiled) else stage.compile()).program)
 
 
@@ -111,11 +109,10 @@ def assert_collectives(
     wrong = [c for c in found if not _is_allowed(c, axes)]
     missing = [kind for kind in required if kind not in found.kinds]
     if wrong or missing:
-        lacks = [f"no {kind}" for kind in missing]
         raise CommunicationError(
             getattr(f, "__name__", "the program"),
             expected=_describe_expected(axes, required),
-            got="; ".join([*map(str, wrong), *lacks]),
+            got="; ".join([*map(str, wrong), *(f"no {kind}" for kind in missing)]),
             fix="shard the operands of these lines along dimensions that need no communication, or add the kinds to "
             "`allowed`",
         )
@@ -123,17 +120,15 @@ def assert_collectives(
 
 
 def _is_allowed(c: Collective, allowed: Mapping[str, Any]) -> bool:
-    if c.kind not in allowed:
-        return False
-    over = allowed[c.kind]
+    over = allowed.get(c.kind, ())
     over = (over,) if isinstance(over, str) else over
-    return over is None or (c.axes is not None and set(c.axes) <= set(over))
+    return c.kind in allowed and (over is None or (c.axes is not None and set(c.axes) <= set(over)))
 
 
 def _describe_expected(allowed: Mapping[str, Any], required: tuple[str, ...]) -> str:
     each = [kind if over is None else f"{kind} over {over!r}" for kind, over in allowed.items()]
-    text = "a program with no communication" + (f" but {', '.join(each)}" if each else "")
-    return text + (f", and with {', '.join(required)}" if required else "")
+    but, also = f" but {', '.join(each)}" if each else "", f", and with {', '.join(required)}" if required else ""
+    return f"a program with no communication{but}{also}"
 
 
 _guard(globals())

@@ -15,7 +15,8 @@ import numpy as np
 from phalanx.core import ArgumentError, dtypes, get_aval
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.transforms.jvp_and_vjp import jvp, vjp
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten
+from phalanx.transforms.value_and_grad import select_argnums
+from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 
 # Step and tolerance for each dtype; the step balances truncation errors of the difference against rounding errors.
@@ -71,15 +72,12 @@ def check_grads(
             fix="pass at least one floating-point or complex argument",
         )
 
-    def flat(*xs: Any) -> list:
-        full = list(leaves)
-        for i, x in zip(varied, xs, strict=True):
-            full[i] = x
-        out, _ = tree_flatten(fun(*tree_unflatten(tree, full)))
-        return [y for y in out if _is_inexact(y)]
+    xs, fill = select_argnums(tuple(leaves), varied)
 
-    checker = _Checker(modes, atol, rtol, eps)
-    checker.check(flat, [leaves[i] for i in varied], order, "")
+    def flat(*xs: Any) -> list:
+        return list(filter(_is_inexact, tree_leaves(fun(*tree_unflatten(tree, fill(xs))))))
+
+    _Checker(xs, atol, rtol, eps).check(flat, xs, order, modes)
 
 
 @api_boundary
@@ -106,7 +104,7 @@ def check_jvp(
       >>> import functools, phalanx
       >>> check_jvp(phalanx.lax.sin, functools.partial(phalanx.jvp, phalanx.lax.sin), (0.5,))
     """
-    _compare_jvp(f, f_jvp, tuple(args), _Checker((), atol, rtol, eps))
+    _compare_jvp(f, f_jvp, tuple(args), _Checker(args, atol, rtol, eps))
 
 
 @api_boundary
@@ -134,7 +132,7 @@ def check_vjp(
       >>> check_vjp(phalanx.lax.sin, functools.partial(phalanx.vjp, phalanx.lax.sin), (0.5,))
     """
     args = tuple(args)
-    checker = _Checker((), atol, rtol, eps)
+    checker = _Checker(args, atol, rtol, eps)
     out, pullback = f_vjp(*args)
     y_bar = tree_map(checker.direction, out)
     x_bars = pullback(y_bar)
@@ -143,34 +141,30 @@ def check_vjp(
         """The value and tangent of <y_bar, f(x)>, the tangent computed from the cotangents of the arguments."""
         return _product(y_bar, f(*primals)), _product(x_bars, tangents)
 
-    _compare_trees("the result of f_vjp", out, f(*args), checker.tolerances(args))
+    _compare_trees("the result of f_vjp", out, f(*args), checker)
     _compare_jvp(lambda *xs: _product(y_bar, f(*xs)), forward, args, checker)
 
 
 def _product(a: PyTree, b: PyTree) -> np.ndarray:
     """The real part of the inner product of two pytrees (without conjugation)."""
-    pairs = zip(tree_flatten(a)[0], tree_flatten(b)[0], strict=True)
+    pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
     return np.asarray(sum(np.sum(_wide(x) * _wide(y)).real for x, y in pairs))
 
 
 def _compare_jvp(f: Callable, f_jvp: Callable, args: tuple, checker: _Checker) -> None:
-    eps = checker.eps or _STEPS[_part_name(get_aval(tree_flatten(args)[0][0]).dtype)]
     tangents = tree_map(checker.direction, args)
     out, out_dot = f_jvp(args, tangents)
-    up, down = (f(*tree_map(lambda x, t, s=step: _step(x, t, s), args, tangents)) for step in (eps, -eps))
-    # Central differences, in float64: their truncation error is O(eps^2), that of one-sided differences O(eps).
-    slopes = tree_map(lambda a, b: (_wide(a) - _wide(b)) / (2 * eps), up, down)
-    tolerances = checker.tolerances(args)
-    _compare_trees("the result beside the derivative", out, f(*args), tolerances)
-    _compare_trees("the derivative, beside differences", out_dot, slopes, tolerances)
+    slopes = checker.slopes(f, args, tangents)
+    _compare_trees("the result beside the derivative", out, f(*args), checker)
+    _compare_trees("the derivative, beside differences", out_dot, slopes, checker)
 
 
-def _compare_trees(what: str, got: PyTree, want: PyTree, tolerances: tuple[float, float]) -> None:
+def _compare_trees(what: str, got: PyTree, want: PyTree, checker: _Checker) -> None:
     (found, tree), (wanted, other) = tree_flatten(got), tree_flatten(want)
     if tree != other:
         raise AssertionError(f"{what}: the structure {tree} is not {other}")
     for x, y in zip(found, wanted, strict=True):
-        _compare(what, _wide(x), _wide(y), *tolerances)
+        checker.compare(what, _wide(x), _wide(y))
 
 
 def _is_inexact(x: ArrayLike) -> bool:
@@ -178,54 +172,60 @@ def _is_inexact(x: ArrayLike) -> bool:
 
 
 class _Checker:
-    def __init__(self, modes: Sequence[str], atol: float | None, rtol: float | None, eps: float | None):
-        self.modes, self.atol, self.rtol, self.eps = modes, atol, rtol, eps
+    """The step, the tolerances and the random directions of one check.
+
+    Args:
+      args: the arguments. The dtype of the first one determines the step and the tolerances that are not given.
+      atol, rtol, eps: as for `check_grads`.
+    """
+
+    def __init__(self, args: PyTree, atol: float | None, rtol: float | None, eps: float | None):
+        dtype = get_aval(tree_leaves(args)[0]).dtype
+        name = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
+        self.eps = eps or _STEPS[name]
+        self.atol = _TOLERANCES[name] if atol is None else atol
+        self.rtol = _TOLERANCES[name] if rtol is None else rtol
         # A fixed seed: a failing check must fail again when it is repeated.
         self.random = np.random.default_rng(0)
 
-    def tolerances(self, args: PyTree) -> tuple[float, float]:
-        """Relative and absolute tolerance, by default according to the dtype of the first argument."""
-        fitting = _TOLERANCES[_part_name(get_aval(tree_flatten(args)[0][0]).dtype)]
-        return fitting if self.rtol is None else self.rtol, fitting if self.atol is None else self.atol
-
     def direction(self, x: ArrayLike) -> np.ndarray:
+        """A random tangent or cotangent of a value."""
         aval = get_aval(x)
         v = self.random.standard_normal(aval.shape)
         if dtypes.issubdtype(aval.dtype, np.complexfloating):
             v = v + 1j * self.random.standard_normal(aval.shape)
         return np.asarray(v).astype(aval.dtype)
 
-    def check(self, fun: Callable, xs: list, order: int, path: str) -> None:
-        name = _part_name(get_aval(xs[0]).dtype)
-        eps = self.eps or _STEPS[name]
-        rtol, atol = self.tolerances(xs)
-        v = [self.direction(x) for x in xs]
+    def slopes(self, f: Callable, args: Sequence[Any], tangents: Sequence[Any]) -> PyTree:
+        """Central differences along `tangents`, in float64: their truncation error is O(eps^2), not O(eps)."""
+        up, down = (f(*tree_map(lambda x, t, s=s: _step(x, t, s), args, tangents)) for s in (self.eps, -self.eps))
+        return tree_map(lambda a, b: (_wide(a) - _wide(b)) / (2 * self.eps), up, down)
+
+    def compare(self, what: str, got: ArrayLike, want: ArrayLike, scale: float = 1.0) -> None:
+        """Raise an error if two values differ by more than the tolerances, the absolute one multiplied by `scale`."""
+        atol = self.atol * scale
+        if not np.allclose(got, want, rtol=self.rtol, atol=atol):
+            raise AssertionError(f"{what}: {got} is not {want} (rtol={self.rtol}, atol={atol})")
+
+    def check(self, fun: Callable, xs: tuple, order: int, modes: Sequence[str], path: str = "") -> None:
+        """Check the derivatives of a function of flat arguments with a list of results, up to `order`."""
+        v = tree_map(self.direction, xs)
         ys, y_dots = jvp(fun, xs, v)
-        up = fun(*[_step(x, t, eps) for x, t in zip(xs, v, strict=True)])
-        down = fun(*[_step(x, t, -eps) for x, t in zip(xs, v, strict=True)])
-        slopes = [(_wide(a) - _wide(b)) / (2 * eps) for a, b in zip(up, down, strict=True)]
-        for i, (y_dot, slope) in enumerate(zip(y_dots, slopes, strict=True)):
-            _compare(f"{path}forward derivative of result {i}, beside differences", _wide(y_dot), slope, rtol, atol)
+        for i, (y_dot, slope) in enumerate(zip(y_dots, self.slopes(fun, xs, v), strict=True)):
+            self.compare(f"{path}forward derivative of result {i}, beside differences", _wide(y_dot), slope)
         # One random cotangent checks the whole adjoint, up to a null set of directions.
-        y_bars = [self.direction(y) for y in ys]
-        if "rev" in self.modes:
-            x_bars = vjp(fun, *xs)[1](y_bars)
-            forward = sum(np.sum(_wide(b) * _wide(t)).real for b, t in zip(y_bars, y_dots, strict=True))
-            reverse = sum(np.sum(_wide(b) * _wide(t)).real for b, t in zip(x_bars, v, strict=True))
+        y_bars = tree_map(self.direction, ys)
+        if "rev" in modes:
+            reverse, forward = _product(vjp(fun, *xs)[1](y_bars), v), _product(y_bars, y_dots)
             # Rounding errors of an inner product grow with the sum of the absolute values of its terms.
             scale = sum(np.sum(np.abs(_wide(b) * _wide(t))) for b, t in zip(y_bars, y_dots, strict=True))
-            _compare(
-                f"{path}reverse derivative, beside the forward one", reverse, forward, rtol, atol * max(1.0, scale)
+            self.compare(f"{path}reverse derivative, beside the forward one", reverse, forward, max(1.0, scale))
+        if order > 1 and "fwd" in modes:
+            self.check(lambda *p: jvp(fun, p, v)[1], xs, order - 1, modes, f"{path}derivative of the ")
+        if order > 1 and "rev" in modes:
+            self.check(
+                lambda *p: list(vjp(fun, *p)[1](y_bars)), xs, order - 1, modes, f"{path}derivative of the reverse "
             )
-        if order > 1:
-            if "fwd" in self.modes:
-                self.check(lambda *p: jvp(fun, p, v)[1], xs, order - 1, f"{path}derivative of the ")
-            if "rev" in self.modes:
-                self.check(lambda *p: list(vjp(fun, *p)[1](y_bars)), xs, order - 1, f"{path}derivative of the reverse ")
-
-
-def _part_name(dtype: np.dtype) -> str:
-    return {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
 
 
 def _wide(x: ArrayLike) -> np.ndarray:
@@ -235,8 +235,3 @@ def _wide(x: ArrayLike) -> np.ndarray:
 
 def _step(x: ArrayLike, v: np.ndarray, eps: float) -> np.ndarray:
     return (_wide(x) + eps * _wide(v)).astype(get_aval(x).dtype)
-
-
-def _compare(what: str, got: PyTree, want: PyTree, rtol: float, atol: float) -> None:
-    if not np.allclose(got, want, rtol=rtol, atol=atol):
-        raise AssertionError(f"{what}: {got} is not {want} (rtol={rtol}, atol={atol})")
