@@ -76,7 +76,7 @@ def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned:
 
     flat.__name__ = getattr(callback, "__name__", "callback")
     effect = ordered_debug_effect if ordered else debug_effect
-    call = functools.partial(
+    call: Callable = functools.partial(
         host_callback_p, function=flat, results=(), effect=effect, vmap_method=None, caller=Caller()
     )
     mesh = state.context.mesh

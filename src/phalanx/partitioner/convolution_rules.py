@@ -14,7 +14,6 @@ The docstrings name entries of `phalanx.partitioner.workarounds`, which describe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from phalanx.core import ShapedArray
 from phalanx.engine.mlir import hlo, ir, sdy
@@ -33,20 +32,6 @@ from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import LoweringContext, sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, PartitionSpec
 from phalanx.symbolic import is_constant_shape
-
-
-class _Partitioning(NamedTuple):
-    """The chosen way to partition a convolution without mapped dimensions.
-
-    Args:
-      in_space: whether devices hold ranges of the spatial dimensions.
-      is_kernel_gradient: whether the convolution sums over large spatial dimensions, as kernel gradients do.
-      in_groups: whether there are groups that XLA would gather.
-    """
-
-    in_space: bool
-    is_kernel_gradient: bool
-    in_groups: bool
 
 
 def lower_convolution(
@@ -82,7 +67,9 @@ def lower_convolution(
         return ctx.inline(merge_mapped_dim, x, w, c=c)
     if not is_active("conv_spatial_sharding"):
         return _emit(ctx, x, w, c)
-    return _emit_constrained(ctx, x, w, c, _Partitioning(in_space, is_kernel_gradient, in_groups))
+    return _emit_constrained(
+        ctx, x, w, c, in_space=in_space, is_kernel_gradient=is_kernel_gradient, in_groups=in_groups
+    )
 
 
 def _emit(ctx: LoweringContext, x: ir.Value, w: ir.Value, c: ConvParams) -> ir.Value:
@@ -140,21 +127,37 @@ def _is_partitioned_in_space(
     )
 
 
-def _emit_constrained(ctx: LoweringContext, x: ir.Value, w: ir.Value, c: ConvParams, how: _Partitioning) -> ir.Value:
-    """Emit a convolution with constraints on operands and result that avoid "conv_spatial_sharding"."""
+def _emit_constrained(
+    ctx: LoweringContext,
+    x: ir.Value,
+    w: ir.Value,
+    c: ConvParams,
+    *,
+    in_space: bool,
+    is_kernel_gradient: bool,
+    in_groups: bool,
+) -> ir.Value:
+    """Emit a convolution with constraints on operands and result that avoid "conv_spatial_sharding".
+
+    Args:
+      ctx, x, w, c: as in `_emit`, for a convolution without mapped dimensions.
+      in_space: whether devices hold ranges of the spatial dimensions.
+      is_kernel_gradient: whether the convolution sums over large spatial dimensions, as kernel gradients do.
+      in_groups: whether there are groups that XLA would gather.
+    """
     lhs, rhs, out = c.dimension_numbers
-    if not how.in_space:
+    if not in_space:
         x, w = replicate_dims(ctx, x, lhs[2:]), replicate_dims(ctx, w, rhs[2:])
-    elif not how.is_kernel_gradient:
+    elif not is_kernel_gradient:
         w = replicate_dims(ctx, w, rhs)
     # A grouped convolution reaches this point only if it is partitioned in space, or if partial sums would be needed.
     # XLA would give a shard of the features the wrong groups, so the grouped dimensions are replicated.
     grouped: Sequence[int] = ()
-    if how.in_groups:
+    if in_groups:
         first = int(c.batch_group_count == 1)
         x, grouped = replicate_dims(ctx, x, lhs[first:2]), out[first:2]
     y = _emit(ctx, x, w, c)
-    if not how.in_space or how.is_kernel_gradient:
+    if not in_space or is_kernel_gradient:
         return replicate_dims(ctx, y, (*grouped, *out[2:]))
     return _shard_like_input(ctx, y, [find_dim_sharding(ctx.module, x, d) for d in lhs[2:]], out, grouped)
 
@@ -178,5 +181,6 @@ def _shard_like_input(
         elif size % parts == 0 and s.sharding.mesh is first.mesh and used.isdisjoint(s.axes):
             entries[d] = s.axes
             used.update(s.axes)
-    sharding = sdy_sharding(ctx.module, first.with_spec(PartitionSpec(*entries)), len(out))
-    return sdy.ShardingConstraintOp(y, sharding).result
+    return sdy.ShardingConstraintOp(
+        y, sdy_sharding(ctx.module, first.with_spec(PartitionSpec(*entries)), len(out))
+    ).result

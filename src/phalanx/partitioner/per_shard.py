@@ -108,7 +108,9 @@ class _PerShardCall:
         tilings = [hlo_to_tiling(s, num_devices, a.ndim) for s, (a, _) in zip(given, self.tensors, strict=True)]
         # XLA's shardings may conflict, for example where two operands were sharded by different constraints. The answer
         # states shardings that agree, and XLA reshards the operands to them.
-        factors = _choose_factor_shardings(self, tilings, manual)
+        # Shards are divided among the devices of one position along the manual axes; without such axes, among all.
+        regions = np.zeros(num_devices, np.int64) if manual is None else manual
+        factors = _choose_factor_shardings(self, tilings, regions)
         whole = _FactorSharding(1, np.zeros(num_devices, np.int64))
         shardings, shapes = [], []
         for aval, names in self.tensors:
@@ -123,7 +125,7 @@ class _PerShardCall:
         num = len(self.avals_in)
         module = lower_jaxpr_to_module(self.jaxpr_for(shapes[:num]), self.platform, name="per_shard").module
         if self.summed & factors.keys():
-            _all_reduce_results(module, _reduction_groups(factors, self.summed, manual))
+            _all_reduce_results(module, _reduction_groups(factors, self.summed, regions))
         return PartitionedCall(str(module), shardings[:num], shardings[num:])
 
 
@@ -135,7 +137,7 @@ class _FactorSharding(NamedTuple):
 
 
 def _choose_factor_shardings(
-    call: _PerShardCall, tilings: Sequence[Tiling], manual: np.ndarray | None
+    call: _PerShardCall, tilings: Sequence[Tiling], regions: np.ndarray
 ) -> dict[Hashable, _FactorSharding]:
     """Choose a sharding for each divisible name: the largest tensor that is sharded along it decides.
 
@@ -152,32 +154,30 @@ def _choose_factor_shardings(
                 candidates.append((nbytes, name, _FactorSharding(parts, coordinates)))
     chosen: dict[Hashable, _FactorSharding] = {}
     for _, name, factor in sorted(candidates, key=lambda candidate: -candidate[0]):
-        if name not in chosen and _are_compatible([*chosen.values(), factor], manual):
+        if name not in chosen and _are_compatible([*chosen.values(), factor], regions):
             chosen[name] = factor
     return chosen
 
 
-def _are_compatible(factors: Sequence[_FactorSharding], manual: np.ndarray | None) -> bool:
+def _are_compatible(factors: Sequence[_FactorSharding], regions: np.ndarray) -> bool:
     """Whether each combination of parts is held by the same number of devices."""
     # Otherwise the factors together would not be a sharding: some parts would be held by no device, or by more than
     # others.
-    columns = [f.coordinates for f in factors] + ([manual] if manual is not None else [])
-    num_groups = math.prod(f.parts for f in factors) * (len(np.unique(manual)) if manual is not None else 1)
-    _, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+    num_groups = math.prod(f.parts for f in factors) * len(np.unique(regions))
+    _, counts = np.unique(np.stack([regions, *(f.coordinates for f in factors)]), axis=1, return_counts=True)
     return len(counts) == num_groups and len(set(counts.tolist())) == 1
 
 
 def _reduction_groups(
-    factors: dict[Hashable, _FactorSharding], summed: set[Hashable], manual: np.ndarray | None
+    factors: dict[Hashable, _FactorSharding], summed: set[Hashable], regions: np.ndarray
 ) -> np.ndarray:
     """The partitions that hold the partial sums of one result: i64[groups, members]."""
-    kept = [f.coordinates for name, f in factors.items() if name not in summed]
-    partial = [f.coordinates for name, f in factors.items() if name in summed]
-    manual = np.zeros_like(partial[0]) if manual is None else manual
+    kept = [f for name, f in factors.items() if name not in summed]
+    partial = [f for name, f in factors.items() if name in summed]
     # Sort devices by result, then by partial sum. Devices left equal are replicas, of which each group takes one.
-    order = np.lexsort((*partial, *kept, manual))
-    members = math.prod(f.parts for name, f in factors.items() if name in summed)
-    results = math.prod(f.parts for name, f in factors.items() if name not in summed) * len(np.unique(manual))
+    order = np.lexsort((*(f.coordinates for f in (*partial, *kept)), regions))
+    members = math.prod(f.parts for f in partial)
+    results = math.prod(f.parts for f in kept) * len(np.unique(regions))
     return order.reshape(results, members, -1).swapaxes(1, 2).reshape(-1, members)
 
 

@@ -124,7 +124,8 @@ class Jit:
 
     def __init__(self, fun: Callable, signature: Signature, options: dict = DEFAULT_OPTIONS):
         self._fun = fun
-        self._signature, self._what = signature, signature.what
+        self._signature = signature
+        self._what = signature.what  # for error messages
         # A dict rather than a record: subclasses (pmap, xmap) add shardings per call in `_plan`.
         self._options = options
         self._name = getattr(fun, "__name__", type(fun).__name__)
@@ -166,12 +167,8 @@ class Jit:
                 raise
 
         _wrappers.add(self)
-        return self._with_stages(compiled)
-
-    def _with_stages(self, compiled: Any) -> Callable:
-        for name in ("trace", "lower", "eval_shape", "clear_cache", "_cache_size"):
-            setattr(compiled, name, api_boundary(getattr(self, name)))
-        compiled._jit = self
+        stages = ("trace", "lower", "eval_shape", "clear_cache", "_cache_size")
+        vars(compiled).update({name: api_boundary(getattr(self, name)) for name in stages}, _jit=self)
         return mark_api_boundary(compiled)
 
     def _host_types(self, leaves: list, args: tuple, kwargs: dict) -> list:

@@ -88,19 +88,16 @@ def make_array_from_callback(
         shards = [
             transfer.put(made[_index_key(index)], transfer.single_device_sharding(d)) for d, index in places.items()
         ]
-        return _assemble_in_memory(shards, ArrayType(ShapedArray(shape, wanted), sharding, True))
+        array_type = ArrayType(ShapedArray(shape, wanted), sharding, True)
+        if non_default_memory_kind(sharding) is None:
+            return assemble_array(shards, array_type)
+        # The shards are in the default memory of their devices; the assembled array moves to the sharding's memory.
+        joined = assemble_array(shards, ArrayType(array_type.aval, to_default_memory(sharding), True))
+        return reshard([joined], [sharding], [True])[0]
 
 
 def _index_key(index: tuple[slice, ...]) -> tuple:
     return tuple([(s.start, s.stop) for s in index])
-
-
-def _assemble_in_memory(shards: Sequence[Array], type: ArrayType) -> Array:
-    """Assemble shards that are in the default memory of their devices, and move the array to the sharding's memory."""
-    if non_default_memory_kind(type.sharding) is None:
-        return assemble_array(shards, type)
-    joined = assemble_array(shards, ArrayType(type.aval, to_default_memory(type.sharding), True))
-    return reshard([joined], [type.sharding], [True])[0]
 
 
 def make_array_from_single_device_arrays(

@@ -260,11 +260,8 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         # A tangent is sharded like its primal.
         ins, outs = [*in_specs, *select_flagged(in_specs, nonzero)], [*out_specs, *select_flagged(out_specs, has)]
         out = bind_shard_map(derived, [*primals, *given], ins, outs, view)
-        count = len(jaxpr.outvars)
-        return out[:count], join_tangents(self._results(jaxpr, out_specs, view), has, out[count:])
-
-    def _results(self, jaxpr: Jaxpr, out_specs: tuple, view: View) -> list:
-        return self.abstract_eval(jaxpr=jaxpr, out_specs=out_specs, **view._asdict())
+        results = self.abstract_eval(jaxpr=jaxpr, out_specs=out_specs, **layout)
+        return out[: len(results)], join_tangents(results, has, out[len(results) :])
 
     def linearize(self, trace: LinearTrace, primals: Sequence[Any], tangents: Sequence[Any], params: dict) -> tuple:
         view, jaxpr, ins, outs = View.of(params), params["jaxpr"], params["in_specs"], params["out_specs"]
@@ -285,7 +282,7 @@ class ShardMap(PartialEvalCall, name="shard_map"):
             select_flagged(outs, halves.nonzero),
             view,
         )
-        return out[:count], join_tangents(self._results(jaxpr, outs, view), halves.nonzero, out_dot)
+        return out[:count], join_tangents(self.abstract_eval(**params), halves.nonzero, out_dot)
 
     def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division:
         key = ("division", tuple(unknown), policy, params["in_specs"], params["out_specs"])

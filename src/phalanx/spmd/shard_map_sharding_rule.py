@@ -53,10 +53,9 @@ def _has_exchange(walk: JaxprDims, factor: tuple, axes: tuple) -> bool:
 
     A sum over all these axes of values that lack the factor is the one collective that exchanges none.
     """
-    for eqn, rule, _ in walk.steps:
-        if rule.axes.keys().isdisjoint(axes):
-            continue
-        has_factor = any(factor in walk.classes.of((v, v.aval.ndim)) for v in (*eqn.invars, *eqn.outvars))
-        if has_factor or any(rule.axes.get(axis) != "sum" for axis in axes):
-            return True
-    return False
+    return any(
+        any(rule.axes.get(axis) != "sum" for axis in axes)
+        or any(factor in walk.classes.of((v, v.aval.ndim)) for v in (*eqn.invars, *eqn.outvars))
+        for eqn, rule, _ in walk.steps
+        if not rule.axes.keys().isdisjoint(axes)
+    )

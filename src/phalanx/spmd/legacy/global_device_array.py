@@ -156,8 +156,7 @@ def get_shard_shape(
 
 
 def _sharding(mesh: Mesh, mesh_axes: PartitionSpec | Sequence[Any]) -> NamedSharding:
-    spec = mesh_axes if isinstance(mesh_axes, PartitionSpec) else PartitionSpec(*mesh_axes)
-    return NamedSharding(mesh, spec, where="GlobalDeviceArray, mesh_axes")
+    return NamedSharding(mesh, PartitionSpec(*mesh_axes), where="GlobalDeviceArray, mesh_axes")
 
 
 _guard(globals())

@@ -165,7 +165,8 @@ class XMap(Jit):
         super().__init__(fun, Signature(fun, donate_argnums=donated, what="xmap"))
         is_container = isinstance(in_axes, list) and not _is_mapping(in_axes)
         self._in_axes = tuple(in_axes) if is_container else in_axes
-        self._out_axes, self._sizes = out_axes, dict(sizes)
+        self._out_axes = out_axes
+        self._sizes = dict(sizes)
         self._resources = {name: _resources(name, r, self._what) for name, r in resources.items()}
 
     def _check_resources(self, where: str, names: Collection) -> None:
