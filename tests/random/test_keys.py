@@ -231,3 +231,8 @@ def test_keys_of_unsafe_rbg_are_drawn_as_in_jax():
     for make in (lambda r, key: r.split(key, (2, 3)), lambda r, key: r.fold_in(key, 7)):
         want = peer.random.key_data(make(peer.random, peer.random.key(5, impl="unsafe_rbg")))
         np.testing.assert_array_equal(random.key_data(make(random, random.key(5, impl="unsafe_rbg"))), want)
+
+
+def test_a_key_can_be_formatted():
+    key = random.key(0)
+    assert f"{key}" == str(key) and f"{random.split(key)}".startswith("Array((2,), dtype=key<fry>)")

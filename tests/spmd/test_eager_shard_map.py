@@ -5,6 +5,7 @@ import pytest
 from phalanx.experimental import io_callback
 
 import phalanx
+import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.error_classes import TracerBoolConversionError
 from phalanx.sharding import AxisType, P, make_mesh
@@ -77,3 +78,18 @@ def test_what_differs_or_is_staged_further_out_or_comes_of_an_effect_is_refused(
     for f in (own, unchecked, over(asked), over(stepwise), phalanx.jit(over(double_if_positive)), mapped):
         with pytest.raises(TracerBoolConversionError):
             f(X)
+
+
+def test_an_eager_call_sees_values_that_changed_since_the_last_one():
+    class Scale:
+        factor = 2.0
+
+    factors, scale = [3.0], Scale()
+    mesh = phalanx.make_mesh((8,), ("i",), axis_types=(AxisType.Auto,))
+    f = phalanx.shard_map(lambda x: x * factors[0] * scale.factor, mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+    x = jnp.arange(8.0)
+    np.testing.assert_array_equal(f(x), 6 * x)
+    factors[0] = 5.0
+    np.testing.assert_array_equal(f(x), 10 * x)
+    scale.factor = 1.0
+    np.testing.assert_array_equal(f(x), 5 * x)

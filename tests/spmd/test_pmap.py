@@ -331,3 +331,17 @@ def test_programs_are_kept_apart_by_whether_their_rows_have_devices_of_their_own
         alone, inside = [use() for use in (uses if first_alone else uses[::-1])][:: 1 if first_alone else -1]
         np.testing.assert_allclose(inside, x * x.sum(1, keepdims=True))
         assert len(alone.sharding.device_set) == 2
+
+
+@pytest.mark.parametrize("transform", [phalanx.pmap, phalanx.soft_pmap], ids=["pmap", "soft_pmap"])
+def test_keyword_arguments_are_mapped_over_their_first_dimension(transform):
+    f = transform(lambda x, y, *, z: x + y + lax.psum(z["a"], "i"), axis_name="i")
+    x = jnp.arange(8.0)
+    np.testing.assert_array_equal(f(x, y=10 * x, z={"a": x}), 11 * x + 28)
+    np.testing.assert_array_equal(f(x=x, y=10 * x, z={"a": x}), 11 * x + 28)
+    np.testing.assert_array_equal(phalanx.grad(lambda y: f(x, y=y, z={"a": x}).sum())(x), np.ones(8))
+
+
+def test_keyword_arguments_of_another_length_are_named():
+    with pytest.raises(ArgumentError, match=r"got 8 \(dimension 0 of argument x\), 7 \(dimension 0 of argument y\)"):
+        phalanx.pmap(lambda x, y: x + y)(jnp.arange(8.0), y=jnp.ones(7))

@@ -110,10 +110,10 @@ def test_python_control_flow_on_traced_values_is_an_error(over):
     assert "traced by" in message and "lax.cond" in message
 
 
-def test_functions_are_traced_once_for_arguments_alike(over):
+def test_jit_traces_a_function_once_for_arguments_of_one_type(over):
     calls = []
-    f = over(lambda v: calls.append(1) or v + 1, in_specs=P("x"), out_specs=P("x"))
-    f(A), f(A + 1), phalanx.jit(f)(A)
+    f = phalanx.jit(over(lambda v: calls.append(1) or v + 1, in_specs=P("x"), out_specs=P("x")))
+    f(A), f(A + 1)
     assert len(calls) == 1
 
     scale = 2.0

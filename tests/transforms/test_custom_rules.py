@@ -344,3 +344,15 @@ def test_nondiff_arguments_of_custom_vjp_may_not_be_traced():
         "custom_vjp of <lambda>, argument n: expected a value that is not traced, since the argument is in "
         "nondiff_argnums, got Traced<~f32[]>.\n  Fix: pass it as a differentiable argument and return a zero derivative for it."
     )
+
+
+def test_a_linear_function_with_a_custom_jvp_is_transposed():
+    @phalanx.custom_jvp
+    def scale(x, y):
+        return {"sum": 3 * x + y, "y": 2 * y}
+
+    scale.defjvp(lambda primals, tangents: (scale(*primals), scale(*tangents)))
+    (x_bar, y_bar) = phalanx.linear_transpose(scale, 1.0, 1.0)({"sum": 2.0, "y": 5.0})
+    assert (x_bar, y_bar) == (6.0, 12.0)
+    (x_bar,) = phalanx.linear_transpose(lambda x: scale(x, 0.0)["sum"], 1.0)(2.0)
+    assert x_bar == 6.0

@@ -57,3 +57,17 @@ def test_scan_of_length_zero_under_disable_jit():
     with phalanx.disable_jit():
         carry, ys = lax.scan(lambda c, x: (c + x, x * 2), 1.0, np.zeros((0, 2), np.float32)[:, 0])
     assert float(carry) == 1.0 and ys.shape == (0,)
+
+
+def test_constants_are_evaluated_at_compile_time_beside_traced_values():
+    @phalanx.jit
+    def f(x):
+        with phalanx.ensure_compile_time_eval():
+            table = jnp.arange(4.0) @ jnp.arange(4.0)
+            slope = phalanx.grad(jnp.sin)(0.0)
+            kept = x if table > 3 else -x  # a Python decision about a concrete value
+            return jnp.sin(kept) * table + slope
+
+    np.testing.assert_allclose(f(1.0), np.sin(1.0) * 14 + 1, rtol=1e-6)
+    assert [str(eqn.primitive) for eqn in phalanx.make_jaxpr(f.__wrapped__)(1.0).eqns][:2] == ["sin", "mul"]
+    np.testing.assert_allclose(phalanx.vmap(phalanx.grad(f))(jnp.ones(2)), 14 * np.cos([1.0, 1.0]), rtol=1e-6)

@@ -103,3 +103,9 @@ def test_errors_name_the_argument_that_cannot_be_mapped():
             call()
         assert str(e.value).startswith(text)
     assert phalanx.vmap(lambda x: x, in_axes=np.int64(1))(jnp.ones((2, 3))).shape == (3, 2)
+
+
+def test_an_argument_that_is_not_mapped_may_be_any_object():
+    label = object()
+    f = phalanx.vmap(lambda x, text, thing: x * len(text) * (thing is label), (0, None, None))
+    assert f(jnp.arange(3), "ab", label).tolist() == [0, 2, 4]

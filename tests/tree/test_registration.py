@@ -1,6 +1,7 @@
 """Types become nodes by functions, methods, fields, or without children; bad registrations say what to change."""
 
 import dataclasses
+from typing import NamedTuple
 
 import pytest
 
@@ -161,3 +162,18 @@ def test_a_static_value_is_part_of_the_structure():
     assert tree.leaves((Mode("train"), 1)) == [1]
     assert tree.structure(Mode("train")) == tree.structure(Mode("train")) != tree.structure(Mode("test"))
     assert tree_util.is_tree_node(Mode) and not tree_util.is_tree_node(str)
+
+
+def test_a_named_tuple_may_be_registered_once():
+    class Pair(NamedTuple):
+        value: int
+        label: str
+
+    register = lambda: tree.register_pytree_node(
+        Pair, lambda p: ((p.value,), p.label), lambda label, xs: Pair(*xs, label)
+    )
+    register()
+    assert tree.leaves(Pair(1, "a")) == [1]
+    assert tree.map(lambda x: x + 1, Pair(1, "a")) == Pair(2, "a")
+    with pytest.raises(ArgumentError, match="expected a class that is not a node yet"):
+        register()

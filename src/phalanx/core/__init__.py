@@ -143,6 +143,7 @@ from phalanx.core.tangent import (
     vector_space as vector_space,
 )
 from phalanx.core.trace import (
+    ConstantFoldingTrace as ConstantFoldingTrace,
     StagedTracer as StagedTracer,
     StagingTrace as StagingTrace,
     Trace as Trace,

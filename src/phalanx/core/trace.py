@@ -83,9 +83,9 @@ class Trace:
 
 @contextlib.contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Evaluate the operations of a block eagerly, even while a function is being traced.
+    """Evaluate operations on concrete values eagerly, even while a function is being traced.
 
-    The operations must depend on concrete values only.
+    Operations on traced values are recorded as usual.
 
     Returns:
       A context manager.
@@ -101,11 +101,22 @@ def ensure_compile_time_eval() -> Iterator[None]:
       6
     """
     before = state.trace
-    state.trace = None
+    state.trace = None if before is None else ConstantFoldingTrace(before)
     try:
         yield
     finally:
         state.trace = before
+
+
+class ConstantFoldingTrace(Trace):
+    """Evaluates operations whose operands are all concrete, and leaves all others to the trace around it."""
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        state.trace = self.parent if any(isinstance(x, Tracer) for x in args) else None
+        try:
+            return primitive(*args, **params)
+        finally:
+            state.trace = self
 
 
 class Tracer(Typed, Operators):

@@ -20,6 +20,7 @@ from phalanx.core import (
     Undefined,
     Zero,
     dtypes,
+    fill_flagged,
     format_source,
     get_aval,
     is_linear,
@@ -35,6 +36,7 @@ from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.batching import AxisData, batch_function, batch_jaxpr, front_dims, vmap_flat
 from phalanx.transforms.call_primitives import CallPrimitive, HigherOrder
 from phalanx.transforms.flat_function import function_name
+from phalanx.transforms.reverse_mode import transpose_jaxpr
 
 # The parameter `fun`: a flat function, or its jaxpr once the call is staged. `Any`, since mypy cannot narrow by `type`.
 FlatOrJaxpr: TypeAlias = Any
@@ -72,6 +74,13 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
     ) -> tuple:
         _check_closed_over("custom_jvp", tangents[:num_consts])
         return rule(primals[num_consts:], tangents[num_consts:])
+
+    def transpose(self, y_bars: Sequence[Any], *operands: Any, fun: Jaxpr, **rules: Any) -> tuple:
+        """Transpose the function itself; its rule is for derivatives."""
+        linear, nonzero = [is_linear(x) for x in operands], [type(c) is not Zero for c in y_bars]
+        transposed, has = transpose_jaxpr(fun, linear, nonzero)
+        x_bars = run_jaxpr(transposed, *select_unflagged(operands, linear), *select_flagged(y_bars, nonzero))
+        return tuple(fill_flagged(linear, fill_flagged(has, x_bars)))
 
     def batch_axis(
         self,

@@ -361,6 +361,8 @@ class Array(Operators, metaclass=_ArrayMeta):
         return self._value
 
     def __format__(self, spec: str) -> str:
+        if isinstance(self.dtype, dtypes.KeyDtype):
+            return format(str(self), spec)
         return format(self._value[()] if self.ndim == 0 else self._value, spec)
 
     def __dlpack__(

@@ -33,6 +33,7 @@ from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.shard_map import shard_map
+from phalanx.spmd.sharding_resolution import LeafShardings
 from phalanx.transforms.batching import canonical_dim, named_vmap, resolve_in_axes
 from phalanx.transforms.flat_function import positional_parameters
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
@@ -147,10 +148,10 @@ class RowMap(Jit):
 
         return whole
 
-    def _add_in_shardings(self, call: CallArguments, specs: Sequence[Any], mesh: Mesh) -> dict:
-        """The options of `jit` with the shardings of the positional arguments added."""
-        args, _ = tree_unflatten(call.tree, [NamedSharding(mesh, spec) for spec in specs])
-        return {**self._options, "in_shardings": args, "moves_committed": True}
+    def _add_in_shardings(self, specs: Sequence[Any], mesh: Mesh) -> dict:
+        """The options of `jit` with the shardings of the arguments added."""
+        shardings = LeafShardings([NamedSharding(mesh, spec) for spec in specs])
+        return {**self._options, "in_shardings": shardings, "moves_committed": True}
 
 
 def _split(dim: int | None, axis: AxisName) -> PartitionSpec:
@@ -193,7 +194,7 @@ class PMap(RowMap):
         if size > len(available):
             raise _too_few(self._what, size, len(available))
         mesh = make_mesh(available, [(name, size), *(_outermost.axes or ())])
-        options = self._add_in_shardings(call, [_split(d, name) for d in dims], mesh)
+        options = self._add_in_shardings([_split(d, name) for d in dims], mesh)
         rows = self._over(mesh, name, dims)
         if mesh.size > 1:
             return rows, options
@@ -323,7 +324,7 @@ class SoftPMap(RowMap):
 
         # Even shards: arguments and results can be sharded at the boundary.
         if size % len(devices) == 0:
-            return vectorized, self._add_in_shardings(call, specs, mesh)
+            return vectorized, self._add_in_shardings(specs, mesh)
 
         def whole(*args: Any, **kwargs: Any) -> Any:
             # Uneven shards are not supported for arguments and results, but a constraint inside the program may have
@@ -333,7 +334,7 @@ class SoftPMap(RowMap):
             new_args, new_kwargs = inner.rebuild(xs)
             return vectorized(*new_args, **new_kwargs)
 
-        options = self._add_in_shardings(call, [REPLICATED] * len(dims), mesh)
+        options = self._add_in_shardings([REPLICATED] * len(dims), mesh)
         return whole, {**options, "out_shardings": NamedSharding(mesh, REPLICATED)}
 
 

@@ -8,8 +8,8 @@ so far are compiled and run to compute it. `shard_map_primitive` has the rules o
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -72,9 +72,9 @@ def shard_map(
 
     Returns:
       A function of unsharded arrays, which can be called eagerly, compiled, differentiated, vectorized and nested. It
-      is traced once per types of the arguments, as under `jit`. In an eager call, Python control flow may depend on
-      values that are equal on all devices (`if lax.pmax(x, "i") > 0`); then it is traced at each call. Loops may run a
-      different number of iterations on each device, and conditionals may take different branches, unless they contain
+      is traced in each eager call, and once per types of the arguments under `jit`. In an eager call, Python control
+      flow may depend on values that are equal on all devices (`if lax.pmax(x, "i") > 0`). Loops may run a different
+      number of iterations on each device, and conditionals may take different branches, unless they contain
       collectives over an axis along which the devices differ.
 
     Raises:
@@ -173,17 +173,13 @@ def smap(
 
 
 class _TracedShardMap(NamedTuple):
-    """A traced call: the per-device jaxpr, the specs, the structure of the result, and the closure of the function.
-
-    `cells` keeps the values in the closure alive, since the cache key contains their ids.
-    """
+    """A traced call: the per-device jaxpr, the specs, the structure of the result, and the mesh."""
 
     program: Jaxpr
     ins: tuple[PartitionSpec, ...]
     outs: tuple[PartitionSpec, ...]
     out_tree: PyTreeDef
     view: View
-    cells: list
 
 
 class _Mapped:
@@ -203,28 +199,23 @@ class _Mapped:
             args = bind_positional(self.fun, args, kwargs, fix, name=self.what, defaults=False)
         leaves, tree = tree_flatten(args)
         avals = tuple(get_aval(x) for x in leaves)
-        # Values in the closure may have been rebound since the last call. They are part of the cache key by identity;
-        # `_TracedShardMap.cells` keeps them alive so that ids are not reused.
-        cells = _cells(self.fun)
-        key = (tree, avals, state.context, tuple(map(id, cells)))
-        before = traced = self.programs.get(key)
-        # Arrays that the function reads from attributes or globals may also have changed: trace again to find out.
-        if before is None or not all(any(c is x for x in cells) for c in before.program.consts):
-            concretized: list = []
-            traced = self._trace(args, avals, tree, concretized, cells)
-            if before and before[1:5] == traced[1:5] and is_alpha_equivalent(before.program, traced.program):
-                # The same computation with other constants. Sharing the hoisted jaxpr shares its executable, too.
+        key = (tree, avals, state.context)
+        concretized: list = []
+        # Traced in every call, since what the function reads outside of its arguments may have changed.
+        before, traced = self.programs.get(key), self._trace(args, avals, tree, concretized)
+        if before and before[1:] == traced[1:] and is_alpha_equivalent(before.program, traced.program):
+            if all(map(operator.is_, before.program.consts, traced.program.consts)):
+                traced = before
+            else:  # The same computation with other constants: sharing the hoisted jaxpr shares its executable, too.
                 traced.program.derive("hoisted", lambda: before.program.derive("hoisted", before.program.hoist))
-            # A trace that depends on concrete values, or on tracers of an outer trace, is valid for this call only.
-            if not concretized and not any(isinstance(c, Tracer) for c in traced.program.consts):
-                self.programs[key] = traced
+        # A trace that depends on concrete values, or on tracers of an outer trace, is valid for this call only.
+        if not concretized and not any(isinstance(c, Tracer) for c in traced.program.consts):
+            self.programs[key] = traced
         return tree_unflatten(
             traced.out_tree, bind_shard_map(traced.program, leaves, traced.ins, traced.outs, traced.view)
         )
 
-    def _trace(
-        self, args: tuple, avals: Sequence[ShapedArray], tree: PyTree, concretized: list, cells: list
-    ) -> _TracedShardMap:
+    def _trace(self, args: tuple, avals: Sequence[ShapedArray], tree: PyTree, concretized: list) -> _TracedShardMap:
         view = self._view()
         ins = self._specs("in_specs", args, avals, view)
         function = FlatFunction(self.fun, tree, role=self.name)
@@ -235,7 +226,7 @@ class _Mapped:
         outs = self._specs("out_specs", tree_unflatten(out_tree, program.out_avals), program.out_avals, view)
         if view.check:
             self._check_shared(program, outs, out_tree, view)
-        return _TracedShardMap(program, ins, outs, out_tree, view, cells)
+        return _TracedShardMap(program, ins, outs, out_tree, view)
 
     def _concretizer(self, leaves: Sequence[Any], ins: Sequence[PartitionSpec], view: View, concretized: list) -> Any:
         """Create a function that computes the concrete value of a tracer in an eager call, or return None.
@@ -356,15 +347,6 @@ class _Mapped:
 
 # A pmap gives each row to one device, which leaves no mesh axis for a shard_map inside it.
 _INSTEAD_OF_PMAP = "inside a pmap, replace the pmap by vmap, or this shard_map by pmap"
-
-
-def _cells(fun: Callable) -> list:
-    """The values in a function's closure."""
-    found = []
-    for cell in getattr(fun, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # an unbound variable
-            found.append(cell.cell_contents)
-    return found
 
 
 def _names(axes: PyTree) -> str:

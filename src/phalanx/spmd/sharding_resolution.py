@@ -81,6 +81,10 @@ def broadcast_declared_shardings(options: dict, which: str, tree: PyTree, what: 
     return resolve_prefix_shardings(options[which], tree, f"{what}, {name}")
 
 
+class LeafShardings(tuple):
+    """The shardings of all leaves of a call, those of keyword arguments included, as a value of `in_shardings`."""
+
+
 def flatten_in_shardings(options: dict, call: CallArguments, args: tuple, kwargs: dict, name: str) -> tuple:
     """The sharding that `in_shardings` declares for each leaf of a call's arguments, or None.
 
@@ -88,6 +92,8 @@ def flatten_in_shardings(options: dict, call: CallArguments, args: tuple, kwargs
       ArgumentError: a positional parameter is passed by keyword, so that `in_shardings` cannot apply to it.
     """
     given = options["in_shardings"]
+    if isinstance(given, LeafShardings):
+        return given
     # A single device applies to keyword arguments, too; other shardings have no entry for them.
     is_for_all = isinstance(given, SingleDeviceSharding)  # jit(..., device=...)
     if given is not UNSPECIFIED and given is not None and not is_for_all:

@@ -353,7 +353,11 @@ def resolve_in_axes(
     def label(i: int) -> str:
         return f"argument {format_argument(tree_flatten_with_path(call)[0][i][0], parameters())}"
 
-    shapes = [get_aval_of_argument(x, lambda i=i: f"{where}, {label(i)}").shape for i, x in enumerate(leaves)]
+    # An argument that is not mapped may be any object, which the function gets as it is.
+    shapes = [
+        () if d is None else get_aval_of_argument(x, lambda i=i: f"{where}, {label(i)}").shape
+        for i, (x, d) in enumerate(zip(leaves, given, strict=True))
+    ]
     in_dims = [
         canonical_dim(d, len(shape), lambda i=i: f"{where}, in_axes for {label(i)}")
         for i, (d, shape) in enumerate(zip(given, shapes, strict=True))

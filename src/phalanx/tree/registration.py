@@ -58,7 +58,11 @@ def register_pytree_node(
                 got=function,
                 fix="pass the function itself, not the result of calling it",
             )
-    pytree.registry.register_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func)
+    _register(
+        "register_pytree_node",
+        nodetype,
+        lambda: pytree.registry.register_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func),
+    )
 
 
 def register_pytree_with_keys(
@@ -200,7 +204,11 @@ def register_dataclass(
     _check_type("register_dataclass", nodetype)
     data, meta = _fields(nodetype, data_fields, meta_fields)
     _check_fields(nodetype, data, meta, set(drop_fields))
-    pytree.registry.register_dataclass_node(nodetype, list(data), list(meta))
+    _register(
+        "register_dataclass",
+        nodetype,
+        lambda: pytree.registry.register_dataclass_node(nodetype, list(data), list(meta)),
+    )
     return nodetype
 
 
@@ -304,13 +312,19 @@ def _check_type(where: str, nodetype: Any) -> None:
         raise ArgumentTypeError(
             f"{where}, nodetype", expected="a class", got=nodetype, fix="pass the class itself, not one of its values"
         )
-    if pytree.registry.is_node(nodetype):
+
+
+def _register(where: str, nodetype: type, register: Callable[[], None]) -> None:
+    # The registry refuses a class that it has. A named tuple, which is a node by default, may be registered once.
+    try:
+        register()
+    except ValueError as error:
         raise ArgumentError(
             f"{where}, nodetype",
             expected="a class that is not a node yet",
             got=nodetype,
             fix=f"register {nodetype.__name__} once, where it is defined",
-        )
+        ) from error
 
 
 def _check_methods(where: str, cls: type, *names: str) -> None:

@@ -174,9 +174,9 @@ def check_window_dims(
         if size is not n and size != n and (size > n or size < 0 or (d in gone and size > 1)):
             raise ShapeError(
                 f"{where} slice size of dimension {d}",
-                expected="1" if d in gone else f"a size in [0, {n}]",
+                expected="1" if d in gone and size != 1 else f"a size in [0, {n}]",
                 got=size,
-                fix=f"choose slice_sizes[{d}] = 1" if d in gone else f"choose slice_sizes[{d}] <= {n}",
+                fix=f"choose slice_sizes[{d}] = 1" if d in gone and size != 1 else f"choose slice_sizes[{d}] <= {n}",
             )
 
 
@@ -378,7 +378,7 @@ def broadcast_max_starts(ctx: LoweringContext, aval: ShapedArray, last: Sequence
         vector = ctx.type(ShapedArray((len(last),), aval.dtype))
         return ctx.broadcast(hlo.convert(vector, dynamic_shapes.sizes(ctx, last)), aval, dims)
     # A limit beyond the largest index cannot be exceeded, so it may be rounded down to the index type.
-    known = np.minimum(np.asarray(last, np.int64), np.iinfo(aval.dtype).max).astype(aval.dtype)
+    known = np.asarray([min(v, np.iinfo(aval.dtype).max) for v in last], aval.dtype)
     return ctx.constant(known[0], aval) if len(set(known)) == 1 else ctx.broadcast(ctx.constant(known), aval, dims)
 
 

@@ -24,6 +24,8 @@ MADE_OF_OTHERS = Undefined("its derivative is a gather, which has a transpose")
 
 def take_along(x: ArrayLike, indices: ArrayLike, dim: int) -> Any:
     """Gather the elements of `x` at `indices` along `dim`, elementwise in all other dimensions."""
+    if 0 in x.shape:  # There are no indices either, and a slice of one element would be out of bounds.
+        return reshape_p(x, shape=get_aval(indices).shape)
     others = tuple(d for d in range(x.ndim) if d != dim)
     numbers = GatherDimensionNumbers(
         offset_dims=(),

@@ -110,15 +110,18 @@ def _from_host(x: Array, dtype: np.dtype) -> Any:
 
 def _from_sequence(x: Array, dtype: np.dtype) -> tuple[np.ndarray, Any]:
     """The value of nested sequences, and its dtype: the default dtype of a kind if all are Python scalars."""
-    value = np.array(x)
-    if value.dtype.kind not in "biufcV":
+    value, weak = np.array(x), _is_weak(x)
+    # Python integers beyond 64 bits make an array of objects.
+    kind = "i" if weak and value.dtype.kind == "O" else value.dtype.kind
+    if kind not in "biufcV":
         raise _not_numeric(x)
     if dtype is None:
         # A list of Python numbers has the default dtype of its kind, not the dtype NumPy chooses by value.
-        weak = _is_weak(x)
-        kind = {"i": np.int64, "f": np.float64, "c": np.complex128, "u": np.uint64}.get(value.dtype.kind)
-        if (weak and kind is not None) or not value.size:
-            dtype = dtypes.canonicalize_dtype(kind if weak else np.float64)
+        default = {"i": np.int64, "f": np.float64, "c": np.complex128, "u": np.uint64}.get(kind)
+        if (weak and default is not None) or not value.size:
+            dtype = dtypes.canonicalize_dtype(default if weak else np.float64)
+    if weak and kind in "iu":
+        value = np.array(x, dtype)  # raises OverflowError for integers out of range, where `astype` wraps around
     return value, dtype
 
 

@@ -136,6 +136,8 @@ def load(*args: Any, **kwargs: Any) -> Any:
             fix="save the arrays as numbers",
         )
     out = np.load(*args, allow_pickle=False, **kwargs)
+    if isinstance(out, np.ndarray) and out.dtype == "V2":  # as which NumPy's format stores bfloat16
+        out = out.view("bfloat16")
     return array(out) if isinstance(out, np.ndarray) else out
 
 

@@ -16,6 +16,7 @@ from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
     ConcretizationTypeError,
+    ConstantFoldingTrace,
     DTypeError,
     ShapedArray,
     ShapeError,
@@ -233,12 +234,11 @@ def as_array(x: ArrayLike) -> Any:
     if hasattr(x, "aval"):
         return x
     aval = get_aval(x)
-    # Constants belong to the innermost trace that records a jaxpr.
+    # Constants belong to the innermost trace that records a jaxpr. A LinearTrace records tangents only, so that they
+    # belong to a trace below it.
     trace = state.trace
-    while (
-        trace is not None and type(trace) is not StagingTrace
-    ):  # a LinearTrace records tangents only, so that constants belong to the trace below it
-        trace = trace.parent
+    while trace is not None and type(trace) is not StagingTrace:
+        trace = None if type(trace) is ConstantFoldingTrace else trace.parent
     if trace is None:
         return transfer.put(host_scalar(x, aval.dtype) if type(x) is int else np.asarray(x), None, aval)
     if not aval.shape:

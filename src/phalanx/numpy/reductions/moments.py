@@ -162,6 +162,8 @@ def _variance(
         mean = sum(x, axis=over, keepdims=True, where=where) / n_kept
     # Two passes: E[x^2] - E[x]^2 in one pass would cancel catastrophically for data far from 0.
     centered = x - mean
+    if where is not None:  # so that a NaN among excluded elements does not reach the derivative
+        centered = lax.select(broadcast_to_shape(where, centered.shape), centered, lax.full_like(centered, 0))
     # With fewer elements than `ddof` the divisor is 0, so that the result is NaN or infinite, as in NumPy.
     divisor = n - ddof if ddof else n
     if type(divisor) is float and divisor < 0:

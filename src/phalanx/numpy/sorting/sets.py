@@ -111,7 +111,9 @@ def unique(
     flat, dim = flatten_without_axis(as_array(x), axis, "unique")
     rows, mask, order, group = _group(flat, dim, equal_nan)
     # Padding entries start one past the end, where `_take_starts` recognises them.
-    (starts,) = nonzero(mask, size=size, fill_value=rows.shape[0])
+    # One entry more than requested shows where the last group ends.
+    (ends,) = nonzero(mask, size=None if size is None else size + 1, fill_value=rows.shape[0])
+    starts = ends if size is None else ends[:size]
     results = [moveaxis(_take_starts(rows, starts, fill_value, size is not None), 0, dim)]
     if return_index:
         results.append(_first_of_each(order, group, starts))
@@ -119,7 +121,7 @@ def unique(
         inverse = lax.full(group.shape, 0, group.dtype).at[order].set(group)
         results.append(inverse.reshape(x.shape) if axis is None else inverse)
     if return_counts:
-        results.append(_count(starts, rows.shape[0]))
+        results.append(_count(ends, rows.shape[0])[: starts.shape[0]])
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -409,8 +409,8 @@ def _digitize(x: Array, bins: ArrayLike | Sequence[ArrayLike], right: bool, meth
     check_vector("digitize, argument bins", bins)
     if bins.shape[0] == 0:
         return lax.full(x.shape, 0, INT32)
-    side, other = ("left", "right") if right else ("right", "left")
+    side = "left" if right else "right"
     # Decreasing edges are searched in reverse; which case holds may be known only at run time.
     up = searchsorted(bins, x, side, method=method)
-    down = bins.shape[0] - searchsorted(lax.rev(bins, (0,)), x, other, method=method)
+    down = bins.shape[0] - searchsorted(lax.rev(bins, (0,)), x, side, method=method)
     return lax.select_n(bins[0] <= bins[-1], down, up)

@@ -122,6 +122,7 @@ def spacing(x: Array) -> Array:
     """The distance to the next float away from 0."""
     # As NumPy's, the spacing of a negative number is negative.
     away = select_where(signbit(x), -np.inf, np.inf)
+    x = lax.stop_gradient(x)  # The spacing is constant between powers of two.
     step = lax.sub_p(lax.nextafter_p(x, cast(away, common_dtype(x))), x)
     return select_where(lax.is_finite_p(x), step, np.nan)
 

@@ -591,9 +591,10 @@ def frexp(x: ArrayLike, /) -> tuple:
     x = ufunc_implementations.select_where(small, x * dtype.type(2.0**scale), x)
     bits = lax.bitcast_convert_type(x, np.dtype(f"int{width}"))
     exponent = ((bits >> mantissa) & ((1 << (width - 1 - mantissa)) - 1)) - (bias - 1)
-    # Replace the exponent bits by those of 0.5, which leaves the sign and the mantissa.
-    kept = bits & ~(((1 << (width - 1 - mantissa)) - 1) << mantissa)
-    value = lax.bitcast_convert_type(kept | ((bias - 1) << mantissa), dtype)
+    # 2**-exponent may be subnormal, so multiply by two factors near its square root. Products with powers of two are
+    # exact, and differentiable, which the manipulation of exponent bits is not.
+    half = exponent >> 1
+    value = x * _power_of_two(-half, dtype) * _power_of_two(half - exponent, dtype)
     plain = logical_and(isfinite(x), x != 0)
     exponent = exponent.astype("int32") - ufunc_implementations.select_where(small, np.int32(scale), np.int32(0))
     return ufunc_implementations.select_where(plain, value, x), ufunc_implementations.select_where(
@@ -622,6 +623,6 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple:
     refuse_out(out, "modf")
     (x,) = promote_inexact("modf", to_operand(x, "modf"))
     whole = trunc(x)
-    # x - trunc(x) is NaN for an infinite x, whose fractional part is a zero of its sign.
-    part = copysign(ufunc_implementations.select_where(isinf(whole), 0, x - whole), x)
+    # The remainder has the sign of x, also where it is 0; it is NaN for an infinite x, whose fractional part is 0.
+    part = ufunc_implementations.select_where(isinf(x), copysign(cast(0, x.dtype), x), fmod(x, 1))
     return cast(part, x.dtype, whole.aval.weak_type), whole

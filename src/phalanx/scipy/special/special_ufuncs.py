@@ -16,6 +16,7 @@ from phalanx.numpy.operands import to_numpy_scalar
 from phalanx.numpy.ufuncs.ufunc_dispatch import UfuncRule, make_ufunc, to_inexact
 from phalanx.numpy.ufuncs.ufunc_implementations import common_dtype, isnan, select_where
 from phalanx.scipy.special import error_functions as normals, gamma_functions as gammas
+from phalanx.scipy.special.elementwise_algorithm import with_derivatives
 from phalanx.typing import Array, ArrayLike
 
 # Functions whose result has a strong dtype even where all operands are Python scalars, as in JAX. A strong result
@@ -50,21 +51,28 @@ def _zero(x: Array) -> Array:
     return to_numpy_scalar(0, common_dtype(x))
 
 
-def _entr(x: Array) -> Array:
-    inside = lax.gt_p(x, _zero(x))
-    value = lax.neg_p(lax.mul_p(x, lax.log_p(select_where(inside, x, 1))))
-    value = select_where(
-        inside, value, select_where(lax.lt_p(x, _zero(x)), to_numpy_scalar(-np.inf, common_dtype(x)), _zero(x))
+def _times_log(log: Callable[[Array], Array], offset: int) -> Callable[[Array, Array], Array]:
+    """Make x log(y + offset), with the value 0 where x is 0, unless y is NaN."""
+
+    # The derivatives hold where x is 0 too, where that with respect to y is 0 for all y.
+    @with_derivatives(
+        lambda x_dot, _, x, y: log(y) * x_dot,
+        lambda y_dot, _, x, y: x / select_where(lax.eq_p(x, _zero(x)), 1, y + offset) * y_dot,
     )
-    return select_where(isnan(x), x, value)
+    def product(x: Array, y: Array) -> Array:
+        # NaN is selected, since XLA simplifies the product of NaN with a 0 that was converted from a boolean to 0.
+        return select_where(lax.ne_p(x, _zero(x)), lax.mul_p(x, log(y)), select_where(isnan(y), y, 0))
+
+    return product
 
 
-def _times_log(log: Callable[[Array], Array], neutral: int, x: Array, y: Array) -> Array:
-    """x log(y), with the value 0 where x is 0; `log` is 0 at `neutral`."""
-    # The inner selection keeps the derivative finite where x is 0. NaN is selected explicitly, since XLA simplifies the
-    # product of NaN with an x that was converted from a boolean 0 to 0.
-    safe = lax.ne_p(x, _zero(x))
-    return select_where(safe, lax.mul_p(x, log(select_where(safe, y, neutral))), select_where(isnan(y), y, 0))
+_xlogy, _xlog1py = _times_log(lax.log_p, 0), _times_log(lax.log1p_p, 1)
+
+
+def _entr(x: Array) -> Array:
+    negative = lax.lt_p(x, _zero(x))
+    inside = select_where(negative, 1, x)
+    return select_where(negative, -np.inf, lax.neg_p(_xlogy(inside, inside)))
 
 
 def _rel_entr(p: Array, q: Array) -> Array:
@@ -130,22 +138,8 @@ i1 = _unary(
     "0.5652",
 )
 i1e = _unary("i1e", lax.bessel_i1e_p, "exp(-|x|) times `i1`.", "1.0", "0.2079")
-xlogy = _binary(
-    "xlogy",
-    functools.partial(_times_log, lax.log_p, 1),
-    "x log(y), with the value 0 where x is 0.",
-    "2.0, 3.0",
-    "2.1972",
-    "bifc",
-)
-xlog1py = _binary(
-    "xlog1py",
-    functools.partial(_times_log, lax.log1p_p, 0),
-    "x log(1 + y), with the value 0 where x is 0.",
-    "2.0, 2.0",
-    "2.1972",
-    "bifc",
-)
+xlogy = _binary("xlogy", _xlogy, "x log(y), with the value 0 where x is 0.", "2.0, 3.0", "2.1972", "bifc")
+xlog1py = _binary("xlog1py", _xlog1py, "x log(1 + y), with the value 0 where x is 0.", "2.0, 2.0", "2.1972", "bifc")
 rel_entr = _binary("rel_entr", _rel_entr, "The relative entropy p log(p / q).", "2.0, 1.0", "1.3863", names="p q")
 kl_div = _binary(
     "kl_div",
