@@ -314,10 +314,7 @@ def _is_lossless_cast(dtype: np.dtype, values: Array) -> bool:
 
 def _without_scalars(key: tuple, arrays: list) -> tuple:
     found = iter(arrays)
-    out = []
-    for e in key:
-        out.append(slice(*e) if type(e) is tuple else next(found) if is_array(e) else e)
-    return tuple(out)
+    return tuple(slice(*e) if type(e) is tuple else next(found) if is_array(e) else e for e in key)
 
 
 def _update_by_mask(x: Array, mask: Array, values: Array, how: str) -> Any:
@@ -392,8 +389,7 @@ def integers_to_arrays(shape: tuple, key: tuple, arrays: list) -> tuple[tuple, l
     found = []
     for i, e in enumerate(key):
         if type(e) is int:
-            around = key[:i] if i < ellipsis else key[i:]
-            dim = sum(v is not None for v in around)
+            dim = sum(v is not None for v in (key[:i] if i < ellipsis else key[i:]))
             found.append(np.asarray(e + shape[dim if i < ellipsis else len(shape) - dim] if e < 0 else e, np.int32))
         elif is_array(e):
             found.append(next(given))

@@ -180,8 +180,9 @@ def _concretize_mask(e: Any) -> np.ndarray:
     """
     known = concrete_or_none(e)
     if known is None:
-        described = e.describe() if hasattr(e, "describe") else repr(e)
-        raise NonConcreteBooleanIndexError.of(described, e.origin() if hasattr(e, "origin") else None)
+        raise NonConcreteBooleanIndexError.of(
+            e.describe() if hasattr(e, "describe") else repr(e), e.origin() if hasattr(e, "origin") else None
+        )
     return known
 
 

@@ -129,9 +129,8 @@ class ViewPlan:
         self.window = None
         # Only a contiguous window of static shape can be read by a dynamic slice.
         if view.starts is not None and view.strides is None and not view.reversed_dims:
-            moved = tuple(i for i, (a, b, n) in enumerate(zip(view.starts, view.limits, shape)) if b - a != n)
             if all(type(n) is int for n in shape):
-                self.window = _window_of(shape, moved, view)
+                self.window = _window_of(shape, view)
 
     def __call__(self, x: Array, arrays: list) -> Any:
         view = self.view
@@ -178,8 +177,7 @@ class WindowStarts(set):
             return False
         if len(self) < 2:
             self.add(starts)
-            return False
-        return True
+        return starts not in self
 
 
 class Window:
@@ -200,13 +198,11 @@ class Window:
 _windows: Cache[tuple, Window] = Cache("numpy.index_windows", 4096)
 
 
-def _window_of(shape: tuple, moved: tuple, view: View) -> Window:
+def _window_of(shape: tuple, view: View) -> Window:
     sizes = tuple(b - a for a, b in zip(view.starts, view.limits))
+    moved = tuple(i for i, (size, n) in enumerate(zip(sizes, shape)) if size != n)
     # Views with equal sizes and equal reshapes share the program.
-    key = (shape, sizes, view.dropped, view.added)
-    if (found := _windows.get(key)) is None:
-        found = _windows[key] = Window(moved, sizes, view)
-    return found
+    return _windows.get_or_make((shape, sizes, view.dropped, view.added), lambda: Window(moved, sizes, view))
 
 
 @eager_jit(static_argnames=("window",))
@@ -235,10 +231,7 @@ def normalize_index(index: Index, n: int, known: bool) -> Any:
         index, dtype = lax.convert_element_type(index, INT32), INT32
     if dtype.kind == "u":
         return index
-    if type(n) is int:
-        n = dtype.type(n)
-    else:
-        n = lax.convert_element_type(n, dtype)
+    n = dtype.type(n) if type(n) is int else lax.convert_element_type(n, dtype)
     # A select, not a remainder: indices below -n stay out of bounds.
     return lax.select_n(lax.lt(index, dtype.type(0)), index, lax.add(index, n))
 
@@ -438,17 +431,12 @@ def plan_read(
     scalars = all(hasattr(e, "dtype") and not e.shape for e in entries if is_array(e))
     # A dynamic slice has no strides.
     steps = all(type(e) is not tuple or e[2] in (None, 1) for e in entries)
-    if has_arrays and scalars and steps and not fills:
-        return _plan_scalars(shape, entries)
     slices, dropped, dims = _slice_dims(entries, shape)
-    array_entries = [e for e in entries if is_array(e)]
+    if has_arrays and scalars and steps and not fills:
+        return _plan_scalars(slices, dropped, dims, _layout(entries, 0, False)[1])
     if not has_arrays:
-        added, place = [], 0
-        for e in entries:
-            if e is None:
-                added.append(place)
-            place += e is None or type(e) is tuple
-        return ViewPlan(View(shape, slices, tuple(dropped), tuple(added)), shape)
+        return ViewPlan(View(shape, slices, tuple(dropped), _layout(entries, 0, False)[1]), shape)
+    array_entries = [e for e in entries if is_array(e)]
     view = View(shape, slices, tuple(dropped), ())
     # Dimensions of the view, from which those of integers have been dropped.
     shift = [i - sum(d < i for d in dropped) for i in dims]
@@ -504,25 +492,14 @@ def _with_ints(plan: Callable[..., Array], known: list, x: Array, arrays: list) 
     return plan(x, arrays)
 
 
-def _plan_scalars(shape: tuple, entries: tuple) -> ScalarsPlan:
-    starts, sizes, dropped, added, dim, place = [], [], [], [], 0, 0
-    for e in entries:
-        if e is None:
-            added.append(place)
-            place += 1
-            continue
-        if type(e) is tuple:
-            s = resolve_slice(e, shape[dim])
-            starts.append(s.start if s.count else 0)
-            sizes.append(s.count)
-            place += 1
-        else:
-            starts.append(None if is_array(e) else clamp_static_index(e, shape[dim]))
-            sizes.append(1)
-            dropped.append(dim)
-        dim += 1
-    slices = [Slice(0, 1, n) for n in sizes]
-    return ScalarsPlan(starts, tuple(sizes), View(tuple(sizes), slices, tuple(dropped), tuple(added)))
+def _plan_scalars(slices: list, dropped: list, dims: list, added: tuple) -> ScalarsPlan:
+    # An index array of rank 0 selects one element, and its dimension is dropped like that of an integer.
+    sizes = tuple(1 if d in dims else s.count for d, s in enumerate(slices))
+    starts = [s.start if s.count else 0 for s in slices]
+    for d in dims:
+        starts[d] = None
+    view = View(sizes, [Slice(0, 1, n) for n in sizes], tuple(sorted(dropped + dims)), added)
+    return ScalarsPlan(starts, sizes, view)
 
 
 def clamp_static_index(i: int, n: int) -> Any:
@@ -544,13 +521,9 @@ def _layout(entries: tuple, batch_ndim: int, adjacent: bool) -> tuple[int, tuple
 
     The first counts without new dimensions; these are inserted into the final result.
     """
-    advanced = [i for i, e in enumerate(entries) if is_array(e) or type(e) is int]
-    first = advanced[0] if adjacent else 0
-    before = entries[:first]
-    position = sum(type(e) is tuple for e in before)
-    added, place = [], 0
-    if not adjacent:
-        place = batch_ndim
+    first = next(i for i, e in enumerate(entries) if is_array(e) or type(e) is int) if adjacent else 0
+    position = sum(type(e) is tuple for e in entries[:first])
+    added, place = [], 0 if adjacent else batch_ndim
     for i, e in enumerate(entries):
         if adjacent and i == first:
             place += batch_ndim

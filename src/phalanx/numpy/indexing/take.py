@@ -137,6 +137,7 @@ def _take(
     )
 
 
+@eager_jit(static_argnames=("axis", "mode", "fill_value", "wrap_negative_indices"))
 def take_along_axis(
     arr: ArrayLike,
     indices: ArrayLike,
@@ -172,16 +173,8 @@ def take_along_axis(
     check_mode(mode, "take_along_axis")
     if not wrap_negative_indices:
         indices = disable_wrapping(to_operand(indices, "take_along_axis"), mode)
-    return _take_along_axis(arr, indices, axis, mode, fill_value)
-
-
-@eager_jit(static_argnames=("axis", "mode", "fill_value"))
-def _take_along_axis(
-    arr: Array, indices: Array, axis: int | None, mode: str | lax.GatherScatterMode | None, fill_value: ArrayLike | None
-) -> Any:
     x, indices, axis = _along(arr, indices, axis, "take_along_axis")
-    n = x.shape[axis]
-    indices = normalize_index(indices, n, False)
+    indices = normalize_index(indices, x.shape[axis], False)
     rank = x.ndim
     others = [i for i in range(rank) if i != axis]
     # All dimensions but `axis` broadcast between the array and the indices.
@@ -192,8 +185,7 @@ def _take_along_axis(
     batching = tuple(i for i in others if x.shape[i] != 1)
     collapsed = tuple(i for i in range(rank) if i not in batching)
     # Batching dimensions of a gather must have equal sizes in both operands.
-    indices = broadcast_to_shape(indices, full)
-    vectors = lax.expand_dims(indices, (rank,))
+    vectors = lax.expand_dims(broadcast_to_shape(indices, full), (rank,))
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(),
         collapsed_slice_dims=collapsed,
@@ -220,6 +212,7 @@ def _along(arr: Array, indices: Array, axis: int | None, name: str) -> tuple:
     return x, indices, axis
 
 
+@eager_jit(static_argnames=("axis", "inplace", "mode"))
 def put_along_axis(
     arr: ArrayLike,
     indices: ArrayLike,
@@ -252,13 +245,6 @@ def put_along_axis(
       [[0.0, 5.0]]
     """
     refuse_inplace(inplace, "put_along_axis")
-    return _put_along_axis(arr, indices, values, axis, mode)
-
-
-@eager_jit(static_argnames=("axis", "mode"))
-def _put_along_axis(
-    arr: Array, indices: Array, values: Array, axis: int | None, mode: str | lax.GatherScatterMode | None
-) -> Any:
     original = to_operand(arr, "put_along_axis")
     x, indices, axis = _along(original, indices, axis, "put_along_axis")
     shape = tuple(
@@ -272,8 +258,7 @@ def _put_along_axis(
     ]
     # The other dimensions are indexed by iotas, which become batching dimensions of the scatter.
     index[axis] = indices
-    chosen: Any = At(x)[tuple(index)]
-    out = chosen.set(values, mode=mode)
+    out = At(x)[tuple(index)].set(values, mode=mode)
     return out if out.shape == original.shape else lax.reshape(out, original.shape)
 
 
@@ -341,8 +326,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
     # The k-th selected element receives the k-th value: its rank among the selected elements is a cumulative sum.
     positions = lax.cumsum(cast(mask, np.dtype(np.int32)), axis=0) - 1
     # The number of selected elements is at most the size of the array.
-    values = resize(vals, (x.size,))
-    chosen = take(values, positions, mode="clip")
+    chosen = take(resize(vals, (x.size,)), positions, mode="clip")
     return lax.reshape(_choose(mask, cast(chosen, x.dtype), ravel(x)), x.shape)
 
 

@@ -148,7 +148,7 @@ class WindowPlan(WritePlan):
 
     def _window(self, values: Array, x: Array) -> Any:
         new = self.fit(values, x.dtype)
-        return new if np.shape(new) == self.sizes and hasattr(new, "aval") else _in_shape(new, self.sizes)
+        return as_array(new) if np.shape(new) == self.sizes else lax.reshape(new, self.sizes)
 
     def _replace(self, x: Array, arrays: list, func: Callable) -> Any:
         return func(x) if self.whole else self._write(x, func(self._read(x, arrays)), arrays)
@@ -174,10 +174,7 @@ class SharedWindow(WindowPlan):
     @classmethod
     def of(cls, plan: WindowPlan, shape: tuple) -> SharedWindow:
         """The shared plan of a window."""
-        key = (shape, plan.sizes, plan.result, plan.added)
-        if (found := cls._made.get(key)) is None:
-            found = cls._made[key] = cls(plan)
-        return found
+        return cls._made.get_or_make((shape, plan.sizes, plan.result, plan.added), lambda: cls(plan))
 
     def _starts(self, arrays: list) -> list:
         (starts,) = arrays
@@ -190,12 +187,6 @@ class SharedWindow(WindowPlan):
     def _write(self, x: Array, new: Array, arrays: list) -> Any:
         starts = self._starts(arrays)
         return lax.dynamic_update_slice_p(x, new, *starts, wrap=(False,) * len(starts))
-
-
-def _in_shape(new: Array, sizes: tuple) -> Any:
-    if np.shape(new) == sizes:
-        return new if hasattr(new, "aval") else as_array(new)
-    return lax.reshape(new, sizes)
 
 
 class Component(NamedTuple):
@@ -278,9 +269,7 @@ class ScatterPlan(WritePlan):
 
 
 def _broadcast_on_host(a: np.ndarray, batch_dims: tuple, batch_shape: tuple) -> np.ndarray:
-    shape = [1] * len(batch_shape)
-    for n, d in zip(a.shape, batch_dims):
-        shape[d] = n
+    shape = [a.shape[batch_dims.index(d)] if d in batch_dims else 1 for d in range(len(batch_shape))]
     return np.broadcast_to(a.reshape(shape), batch_shape)
 
 
@@ -331,26 +320,16 @@ def _resolve_static_entries(shape: tuple, entries: tuple, mode: object) -> tuple
 
 def _plan_static(shape: tuple, items: list, mode: object, dropped: bool, is_sorted: bool) -> WritePlan:
     """Plan an update at integers and slices only."""
-    result: list = []
-    added, starts, sizes = [], [], []
-    strided = False
-    for e, dim in items:
-        if dim is None:
-            added.append(len(result))
-            result.append(1)
-        elif type(e) is Slice:
-            result.append(e.count)
-            starts.append(e.start)
-            sizes.append(e.count)
-            strided |= not _is_contiguous(e)
-        else:
-            starts.append(e)
-            sizes.append(1)
+    result, added, _, _ = _result_layout(items, (), False)
+    # Integers select windows of size 1.
+    slices = [e if type(e) is Slice else Slice(e, 1, 1) for e, dim in items if dim is not None]
+    starts, sizes = tuple(s.start for s in slices), tuple(s.count for s in slices)
+    strided = not all(map(_is_contiguous, slices))
     if dropped or any(type(n) is int and n == 0 for n in sizes):
-        return Unchanged(tuple(result), tuple(added))
+        return Unchanged(result, added)
     if strided or not all(_fits(s, size, n) for s, size, n in zip(starts, sizes, shape)):
         return _plan_scatter(shape, items, (), mode, is_sorted or not strided, True)
-    return WindowPlan(tuple(result), tuple(added), tuple(starts), tuple(sizes), shape)
+    return WindowPlan(result, added, starts, sizes, shape)
 
 
 def _result_layout(items: list, entries: tuple, adjacent: bool) -> tuple[tuple, tuple, tuple, int]:

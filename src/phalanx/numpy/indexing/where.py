@@ -172,16 +172,14 @@ def piecewise(
             fix="give one for each condition",
         )
     # NumPy evaluates the last function where no condition holds; without it, the value is 0.
-    default = functions.pop() if len(functions) > len(conditions) else 0
-    out = _evaluate(default, x, args, kw)
+    out = _evaluate(functions.pop() if len(functions) > len(conditions) else 0, x, args, kw)
     for condition, function in zip(conditions, functions, strict=True):
         out = where(condition, _evaluate(function, x, args, kw), out)
     return out
 
 
 def _evaluate(function: Callable[..., object], x: Array, args: tuple, kw: dict) -> Any:
-    value = function(x, *args, **kw) if callable(function) else function
-    value = to_operand(value, "piecewise")
+    value = to_operand(function(x, *args, **kw) if callable(function) else function, "piecewise")
     return broadcast_to_shape(value.astype(x.dtype) if value.dtype != x.dtype else value, x.shape)
 
 
@@ -246,13 +244,12 @@ def _nonzero(x: Array, size: int, fill_value: ArrayLike | None) -> list:
     # counts[r] is the number of positions with rank r. The (k + 1)-th nonzero element is at the first position whose
     # rank exceeds k, and before it are all positions with ranks 0 to k: a cumulative sum of `counts`.
     counts = lax.full((size,), 0, dtype).at[ranks].add(dtype.type(1), mode="drop")
-    flat = lax.cumsum(counts, axis=0)
+    rest = lax.cumsum(counts, axis=0)
     found = lax.slice_in_dim(ranks, total - 1, total)
     # Entries beyond the number of nonzero elements are padding.
     valid = lax.broadcast_in_dim(found, (size,), (0,)) > lax.iota(dtype, size)
     out = []
     # Convert flat indices to one index per dimension, fastest dimension first.
-    rest = flat
     for d in reversed(x.shape):
         places = cast(max_dim(d, 1), dtype)
         out.append(lax.rem(rest, places))
