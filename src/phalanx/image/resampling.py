@@ -18,8 +18,7 @@ from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.numpy.indexing.take import take
 from phalanx.numpy.indexing.where import where
-from phalanx.numpy.operands.operand_conversion import as_array, cast, promote_inexact, to_operand
-from phalanx.numpy.operands.shape_rules import canonical_axes, canonical_shape
+from phalanx.numpy.operands import as_array, canonical_axes, canonical_shape, cast, promote_inexact, to_operand
 from phalanx.numpy.reductions.array_reductions import sum
 from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs import ufunc_table as ufuncs

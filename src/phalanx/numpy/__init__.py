@@ -5,7 +5,7 @@ tracers their operators and methods. Rarely used modules are loaded when one of 
 
 The files form layers, and each imports only from layers above it in this list:
 
-1. `operands/`: conversion of arguments to arrays, promotion of their dtypes, broadcasting rules, axis checks.
+1. `operands`: conversion of arguments to arrays, promotion of their dtypes, broadcasting rules, axis checks.
 2. `ufuncs/ufunc_implementations`, `ufunc_dispatch`, `ufunc_table`: elementwise functions, one table row each.
 3. `reductions/array_reductions`, `moments`.
 4. `indexing/index_expression`, `read_plans`, `update_plans`, `array_indexing`: `x[...]` and `x.at[...]`, planned once
@@ -13,7 +13,7 @@ The files form layers, and each imports only from layers above it in this list:
 5. `creation/array_creation`; `scalar_types`.
 6. `shapes/reshaping`, `rearranging`, `joining`.
 7. `ufuncs/rounding`, `array_equality`; `indexing/where`, `take`; `creation/ranges`; `sorting/`; `shapes/insertion`,
-   `repeating`, `diagonals`; `ufuncs/ufunc_methods`, `vectorize`.
+   `diagonals`; `ufuncs/ufunc_methods`, `vectorize`.
 8. `products/`: `einsum`, then `matrix_products` and `convolve`.
 9. `reductions/histograms`, `quantiles`, `nan_reductions`; `shapes/padding`; `indexing/index_grids`.
 10. `linalg/`, `fft/`, `calculus`, `polynomial_functions`, `bitpacking`, `array_printing`; `array_methods` installs the
@@ -216,7 +216,7 @@ from phalanx.numpy.shapes.diagonals import (
     tril as tril,
     triu as triu,
 )
-from phalanx.numpy.shapes.insertion import append as append, delete as delete, insert as insert
+from phalanx.numpy.shapes.insertion import append as append, delete as delete, insert as insert, repeat as repeat
 from phalanx.numpy.shapes.joining import (
     array_split as array_split,
     block as block,
@@ -243,7 +243,6 @@ from phalanx.numpy.shapes.rearranging import (
     tile as tile,
     trim_zeros as trim_zeros,
 )
-from phalanx.numpy.shapes.repeating import repeat as repeat
 from phalanx.numpy.shapes.reshaping import (
     atleast_1d as atleast_1d,
     atleast_2d as atleast_2d,

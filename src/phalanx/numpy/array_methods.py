@@ -27,7 +27,7 @@ from phalanx.numpy.indexing.where import nonzero
 from phalanx.numpy.operands import canonical_shape, unwrap_array_like
 from phalanx.numpy.products import matrix_products
 from phalanx.numpy.reductions import array_reductions, moments
-from phalanx.numpy.shapes import diagonals, repeating, reshaping
+from phalanx.numpy.shapes import diagonals, insertion, reshaping
 from phalanx.numpy.sorting import sort_and_search
 from phalanx.numpy.ufuncs import rounding, ufunc_table
 from phalanx.numpy.ufuncs.ufunc_dispatch import is_operand, make_eager_binary, make_operators
@@ -70,13 +70,13 @@ _FUNCTIONS = {
     moments: "mean std var",
     reshaping: "ravel squeeze swapaxes",
     diagonals: "diagonal trace",
-    repeating: "repeat",
-    sort_and_search: "argpartition argsort sort",
+    insertion: "repeat",
+    sort_and_search: "argpartition argsort searchsorted sort",
     take: "choose take",
     ufunc_table: "conj conjugate",
     matrix_products: "dot",
     array_creation: "copy",
-    rounding: "round",
+    rounding: "clip round",
 }
 
 
@@ -114,15 +114,11 @@ def _make_power_operators() -> tuple[Callable, Callable]:
     return power, reflected
 
 
-def _shape_from_args(args: tuple, name: str) -> tuple:
-    """The shape of `x.reshape(2, 3)` or `x.reshape((2, 3))`."""
-    if len(args) == 1 and not isinstance(args[0], int) and not getattr(args[0], "is_symbolic_dim", False):
-        return canonical_shape(args[0], name)
-    return args
-
-
 def _reshape(self: Array, *args: Any, order: str = "C", out_sharding: ShardingLike | None = None) -> Array:
-    return reshaping.reshape(self, _shape_from_args(args, "reshape"), order, out_sharding=out_sharding)
+    # Called as x.reshape(2, 3) or as x.reshape((2, 3)).
+    is_shape = len(args) == 1 and not isinstance(args[0], int) and not getattr(args[0], "is_symbolic_dim", False)
+    shape = canonical_shape(args[0], "reshape") if is_shape else args
+    return reshaping.reshape(self, shape, order, out_sharding=out_sharding)
 
 
 def _transpose(self: Array, *args: Any) -> Array:
@@ -164,20 +160,6 @@ def _round(self: Array, ndigits: int | None = None) -> Array:
     return rounding.round(self, 0 if ndigits is None else ndigits)
 
 
-def _clip(self: Array, min: ArrayLike | None = None, max: ArrayLike | None = None, **deprecated: Any) -> Array:
-    return rounding.clip(self, min, max, **deprecated)
-
-
-def _flatten(self: Array, order: str = "C", *, out_sharding: ShardingLike | None = None) -> Array:
-    return reshaping.ravel(self, order, out_sharding=out_sharding)
-
-
-def _searchsorted(
-    self: Array, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *, method: str = "scan"
-) -> Array:
-    return sort_and_search.searchsorted(self, v, side, sorter, method=method)
-
-
 def _compress(
     self: Array,
     condition: ArrayLike,
@@ -213,9 +195,7 @@ def methods() -> dict[str, Any]:
         "astype": _astype,
         "view": _view,
         "to_device": _to_device,
-        "clip": _clip,
-        "flatten": _flatten,
-        "searchsorted": _searchsorted,
+        "flatten": reshaping.ravel,
         "compress": _compress,
         "at": property(At),
         "T": property(reshaping.transpose),

@@ -9,33 +9,36 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy import (
+    character as character,
+    complexfloating as complexfloating,
+    dtype as dtype,
+    e as e,
+    euler_gamma as euler_gamma,
+    flexible as flexible,
+    floating as floating,
+    generic as generic,
+    get_printoptions as get_printoptions,
+    inexact as inexact,
+    inf as inf,
+    integer as integer,
+    nan as nan,
+    newaxis as newaxis,
+    number as number,
+    object_ as object_,
+    pi as pi,
+    printoptions as printoptions,
+    set_printoptions as set_printoptions,
+    signedinteger as signedinteger,
+    unsignedinteger as unsignedinteger,
+)
+from numpy.exceptions import ComplexWarning as ComplexWarning
 
 from phalanx.core import ArgumentError, dtypes, promotion
 from phalanx.numpy.creation.array_creation import array
 from phalanx.typing import Array, ArrayLike, DTypeLike
 
-e = np.e
-euler_gamma = np.euler_gamma
-inf = np.inf
-nan = np.nan
-newaxis = None
-pi = np.pi
-
-dtype = np.dtype
-finfo = dtypes.finfo
-iinfo = dtypes.iinfo
-issubdtype = dtypes.issubdtype
-
-generic, number, inexact, floating = np.generic, np.number, np.inexact, np.floating
-complexfloating, integer, signedinteger, unsignedinteger = (
-    np.complexfloating,
-    np.integer,
-    np.signedinteger,
-    np.unsignedinteger,
-)
-flexible, character, object_ = np.flexible, np.character, np.object_
-ComplexWarning = np.exceptions.ComplexWarning
-printoptions, set_printoptions, get_printoptions = np.printoptions, np.set_printoptions, np.get_printoptions
+finfo, iinfo, issubdtype = dtypes.finfo, dtypes.iinfo, dtypes.issubdtype
 
 
 class ScalarType(type):

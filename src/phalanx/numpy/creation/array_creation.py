@@ -147,14 +147,9 @@ def contains_array(x: ArrayLike) -> bool:
 
 def _is_weak(x: Array) -> bool:
     """Whether nested sequences contain Python scalars only."""
-    while isinstance(x, tuple | list):
-        if not x:
-            return False
-        if isinstance(x[0], tuple | list):
-            x = x[0]
-            continue
-        return all(type(v) in SCALAR_KINDS for v in x)
-    return isinstance(x, range)
+    while isinstance(x, tuple | list) and x and isinstance(x[0], tuple | list):
+        x = x[0]
+    return isinstance(x, range) or (isinstance(x, tuple | list) and bool(x) and all(type(v) in SCALAR_KINDS for v in x))
 
 
 def _stack_nested(x: Array, dtype: np.dtype) -> Any:
@@ -183,8 +178,7 @@ def stack_operands(parts: list, axis: int, dtype: DTypeLike) -> Array:
                 fix="make the shapes equal with phalanx.numpy.broadcast_arrays",
             )
     axis = canonical_axis(axis, len(dims) + 1, "stack")
-    new = (*dims[:axis], 1, *dims[axis:])
-    parts = [lax.reshape(to_operand(x, "stack"), new) for x in parts]
+    parts = [lax.reshape(to_operand(x, "stack"), (*dims[:axis], 1, *dims[axis:])) for x in parts]
     return lax.concatenate(parts, axis) if len(parts) > 1 else parts[0]
 
 
@@ -365,16 +359,14 @@ def full(
       [7, 7]
     """
     shape = canonical_shape(shape, "full")
-    if dtype is not None:
-        dtype = dtypes.requested_dtype(dtype, "full")
+    dtype = None if dtype is None else dtypes.requested_dtype(dtype, "full")
     where = device if device is not None else out_sharding
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         weak = dtype is None
         dtype = dtypes.canonicalize_dtype(type(fill_value)) if weak else dtype
         return place_output(fill(shape, fill_value, dtype, weak and type(fill_value) is not bool), where)
-    if isinstance(fill_value, list | tuple):
-        fill_value = array(fill_value)
-    value = to_operand(fill_value, "full, argument fill_value")
+    is_nested = isinstance(fill_value, list | tuple)
+    value = array(fill_value) if is_nested else to_operand(fill_value, "full, argument fill_value")
     return place_output(_spread(value, shape, dtype), where)
 
 
@@ -431,8 +423,7 @@ def full_like(
         # The words of a key are uint32, and `random_wrap_p` reinterprets them.
         return random_wrap_p(full((*shape, *dtype.key_shape), fill_value, np.uint32, device=where), dtype=dtype)
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
-        value = fill(shape, fill_value, dtypes.requested_dtype(dtype, "full_like"), weak)
-        return place_output(value, where)
+        return place_output(fill(shape, fill_value, dtypes.requested_dtype(dtype, "full_like"), weak), where)
     return full(shape, fill_value, dtype, device=where)
 
 

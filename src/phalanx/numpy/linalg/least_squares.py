@@ -107,6 +107,7 @@ def pinv(
         m, n = x.shape[-2:]
         left = eye(n, dtype=x.dtype) - _matmul(p, x)
         right = eye(m, dtype=x.dtype) - _matmul(x, p)
+        # dp = -p dx p + p p^H dx^H (1 - x p) + (1 - p x) dx^H p^H p.
         ph = adjoint(p)
         p_dot = -_matmul(_matmul(p, x_dot), p)
         p_dot = p_dot + _matmul(_matmul(_matmul(p, ph), adjoint(x_dot)), right)

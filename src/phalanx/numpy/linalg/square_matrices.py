@@ -212,6 +212,7 @@ def matrix_power(a: ArrayLike, n: int) -> Array:
         return broadcast_to_shape(eye(x.shape[-1], dtype=x.dtype), x.shape)
     x, n = (inv(x), -n) if n < 0 else (x, n)
     out = None
+    # From the lowest bit of the exponent on, `x` runs through the powers with exponents 1, 2, 4, 8, ...
     while n:
         if n & 1:
             out = x if out is None else matmul(out, x)

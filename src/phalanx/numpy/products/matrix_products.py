@@ -472,6 +472,7 @@ def cross(
         return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
     lead = broadcast_shapes(x.shape[:-1], y.shape[:-1], where="cross")
     parts = [broadcast_to_shape(v, (*lead, v.shape[-1])) for v in (x, y)]
+    # A vector of 2 elements lies in the plane z = 0.
     zero = lax.full((*lead, 1), 0, x.dtype)
     parts = [v if v.shape[-1] == 3 else concatenate([v, zero], -1) for v in parts]
     (x0, x1, x2), (y0, y1, y2) = ([v[..., i] for i in range(3)] for v in parts)

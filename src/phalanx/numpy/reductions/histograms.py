@@ -290,6 +290,7 @@ def _histogramdd(x: Array, edges: Sequence[Any], weights: Array, density: bool) 
         column = x[:, i]
         e = cast(e, x.dtype)
         place = searchsorted(e, column, side="right")
+        # The last bin includes its right edge.
         places.append(where(column == e[-1], place - 1, place))
         sizes.append(e.shape[0] + 1)
     ones = lax.full((x.shape[0],), 1, dtypes.canonicalize_dtype(int))

@@ -385,10 +385,12 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtyp
       -1.0
     """
     c = cov(x, y, rowvar, dtype=dtype)
+    # One variable correlates perfectly with itself; the quotient is NaN if its variance is 0 or NaN.
     if not c.ndim:
         return c / c
     d = lax.sqrt(lax.real(c.diagonal()) if c.dtype.kind == "c" else c.diagonal())
     c = c / d[:, None] / d[None, :]
+    # Rounding may exceed the bounds of a correlation.
     if c.dtype.kind == "c":
         return lax.complex(clip(lax.real(c), -1, 1), clip(lax.imag(c), -1, 1))
     return clip(c, -1, 1)

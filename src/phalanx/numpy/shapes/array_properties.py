@@ -77,9 +77,8 @@ def isscalar(element: ArrayLike) -> bool:
       >>> jnp.isscalar(3.0), jnp.isscalar(jnp.zeros(1))
       (True, False)
     """
-    if isinstance(element, np.ndarray):
-        return element.ndim == 0
-    return (hasattr(element, "aval") and element.ndim == 0) or np.isscalar(element)
+    is_array = hasattr(element, "aval") or isinstance(element, np.ndarray)
+    return element.ndim == 0 if is_array else np.isscalar(element)
 
 
 def iterable(y: ArrayLike) -> bool:
@@ -95,9 +94,7 @@ def iterable(y: ArrayLike) -> bool:
       >>> jnp.iterable(jnp.zeros(2)), jnp.iterable(jnp.zeros(()))
       (True, False)
     """
-    if hasattr(y, "aval"):
-        return y.ndim > 0
-    return np.iterable(y)
+    return y.ndim > 0 if hasattr(y, "aval") else np.iterable(y)
 
 
 def iscomplexobj(x: ArrayLike) -> bool:

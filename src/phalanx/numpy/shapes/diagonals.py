@@ -68,8 +68,7 @@ def _triangle(m: Array, k: int, how: str, name: str) -> Any:
             raise ShapeError(name, expected="an array of rank 1 or more", got="a scalar", fix="reshape it to (1, 1)")
         # As in NumPy, a vector is repeated as the rows of a square matrix.
         m = lax.broadcast_in_dim(m, (m.shape[0], m.shape[0]), (1,))
-    mask = band_mask(m.shape[-2:], k, how)
-    mask = broadcast_to_shape(mask, m.shape)
+    mask = broadcast_to_shape(band_mask(m.shape[-2:], k, how), m.shape)
     return lax.select_n_p(mask, m.dtype.type(0), m)
 
 
@@ -162,8 +161,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     # Cut to whole rows of the flat matrix: there the diagonal has a constant stride, so no gather is needed.
     flat = lax.reshape(a, (*a.shape[:-2], rows * columns))
     start = first_row * columns + first_column
-    stop = start + (n - 1) * (columns + 1) + 1
-    return lax.slice_in_dim(flat, start, stop, columns + 1, axis=flat.ndim - 1)
+    return lax.slice_in_dim(flat, start, start + (n - 1) * (columns + 1) + 1, columns + 1, axis=flat.ndim - 1)
 
 
 @eager_jit(static_argnames=("offset", "axis1", "axis2", "dtype"))

@@ -95,8 +95,7 @@ def clip(
       >>> jnp.clip(jnp.array([1, 5, 9]), 2, 6).tolist()
       [2, 5, 6]
     """
-    arr = a if arr is None else arr
-    return _clip(arr, a_min if min is None else min, a_max if max is None else max)
+    return _clip(a if arr is None else arr, a_min if min is None else min, a_max if max is None else max)
 
 
 @eager_jit

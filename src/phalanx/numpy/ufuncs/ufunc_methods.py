@@ -130,6 +130,7 @@ def _accumulate(
     if cumulative is not None:
         return cumulative(x, axis=axis)
     x = moveaxis(x, axis, 0)
+    # The scan below begins with the first element.
     if x.shape[0] == 0:
         return moveaxis(x, 0, axis)
 
