@@ -75,26 +75,27 @@ def _inspect(args: argparse.Namespace) -> int:
     # The child process also prints the text, so that the native printer cannot crash this process either.
     (exported, parsed, _), *derivatives = parse_programs(data, with_text=args.text)
     size, orders = len(data), len(derivatives)
-    print(f"{exported.fun_name}: {size:,} bytes, {orders} derivative{'' if orders == 1 else 's'}")
-    print(f"platforms: {', '.join(exported.platforms)}; devices: {exported.nr_devices}")
-    print(f"StableHLO {_program_version(exported)}, calling convention {exported.calling_convention_version}")
-    for title, names, avals, shardings in (
-        ("arguments", exported.argument_names, exported.in_avals, exported.in_shardings),
-        ("results", exported.result_names, exported.out_avals, exported.out_shardings),
-    ):
-        print(f"{title}:")
-        width = max(map(len, names), default=0)
-        for name, aval, sharding in zip(names, avals, shardings, strict=True):
-            where = f"  {getattr(sharding, 'spec', sharding)}" if sharding is not None else ""
-            print(f"  {name:{width}}  {aval.str_short()}{where}")
-    print(f"constraints: {', '.join(exported.constraints) or 'none'}")
-    print(f"effects: {', '.join((*exported.ordered_effects, *exported.unordered_effects)) or 'none'}")
-    print(f"custom calls: {', '.join(parsed.custom_calls) or 'none'}")
+    lines = [
+        f"{exported.fun_name}: {size:,} bytes, {orders} derivative{'' if orders == 1 else 's'}",
+        f"platforms: {', '.join(exported.platforms)}; devices: {exported.nr_devices}",
+        f"StableHLO {_program_version(exported)}, calling convention {exported.calling_convention_version}",
+        *_list_values("arguments", exported.argument_names, exported.in_avals, exported.in_shardings),
+        *_list_values("results", exported.result_names, exported.out_avals, exported.out_shardings),
+        f"constraints: {', '.join(exported.constraints) or 'none'}",
+        f"effects: {', '.join((*exported.ordered_effects, *exported.unordered_effects)) or 'none'}",
+        f"custom calls: {', '.join(parsed.custom_calls) or 'none'}",
+    ]
     if exported.disabled_safety_checks:
-        print(f"disabled checks: {', '.join(check.text for check in exported.disabled_safety_checks)}")
-    if args.text:
-        print(parsed.text)
+        lines.append(f"disabled checks: {', '.join(check.text for check in exported.disabled_safety_checks)}")
+    print(*lines, *([parsed.text] if args.text else []), sep="\n")
     return 0
+
+
+def _list_values(title: str, names: Sequence[str], avals: Sequence[Any], shardings: Sequence[Any]) -> list[str]:
+    width = max(map(len, names), default=0)
+    placed = ["" if s is None else f"  {getattr(s, 'spec', s)}" for s in shardings]
+    rows = zip(names, avals, placed, strict=True)
+    return [f"{title}:", *(f"  {name:{width}}  {aval.str_short()}{where}" for name, aval, where in rows)]
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -102,14 +103,13 @@ def _verify(args: argparse.Namespace) -> int:
     for path in args.artifact:
         try:
             data = path.read_bytes()
-            exported = verify(data)
+            version = _program_version(verify(data))
         except (PhalanxError, OSError) as error:
             # Other files are still checked; the exit status reports that some file failed.
             print(f"{path}: {error}", file=sys.stderr)
             bad += 1
         else:
             supported = f"{stablehlo.minimum_version()} to {stablehlo.current_version()}"
-            version = _program_version(exported)
             print(f"{path}: valid, {len(data):,} bytes, StableHLO {version} (supported: {supported})")
     return 1 if bad else 0
 
@@ -118,8 +118,7 @@ def _run(args: argparse.Namespace) -> int:
     exported = parse_programs(args.artifact.read_bytes())[0].exported
     leaves = _place(exported, _read_inputs(exported, args.inputs))
     positional, keywords = tree_unflatten(exported.in_tree, leaves)
-    out = exported.call(*positional, **keywords)
-    arrays = list(map(_to_numpy, tree_leaves(out)))
+    arrays = list(map(_to_numpy, tree_leaves(exported.call(*positional, **keywords))))
     named: dict[str, Any] = dict(zip(exported.result_names, arrays, strict=True))
     if args.out is None:
         for name, array in named.items():
@@ -225,8 +224,8 @@ def _place(exported: Exported, leaves: Sequence[Array | np.ndarray[Any, Any]]) -
     # One axis suffices: stored shardings reshape the devices to the mesh that they were exported with.
     mesh = Mesh(np.array(found[:num_devices]), ("devices",))
     replicated = NamedSharding(mesh, PartitionSpec())
-    shardings = exported.in_shardings_jax(mesh)
-    return [device_put(x, replicated if s is None else s) for x, s in zip(leaves, shardings, strict=True)]
+    pairs = zip(leaves, exported.in_shardings_jax(mesh), strict=True)
+    return [device_put(x, replicated if s is None else s) for x, s in pairs]
 
 
 _COMMANDS = {"inspect": _inspect, "verify": _verify, "run": _run}

@@ -97,9 +97,16 @@ def put_shards(
     """
     if not may_alias and not apart:
         pieces = _with_own_memory(pieces)
-    semantics = _ALIAS if may_alias else _COPY
     try:
-        return _device_put(aval, sharding, pieces, devices, committed, host_buffer_semantics=semantics, enable_x64=True)
+        return _device_put(
+            aval,
+            sharding,
+            pieces,
+            devices,
+            committed,
+            host_buffer_semantics=_ALIAS if may_alias else _COPY,
+            enable_x64=True,
+        )
     except XlaRuntimeError as error:
         raise to_transfer_error(error) from None
 

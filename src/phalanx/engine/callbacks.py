@@ -179,8 +179,9 @@ def _declare_meshes(module: Any, num_partitions: int, partition: int) -> None:
 
 def _on_one_device(partition: int, count: int) -> ir.Attribute:
     """The sharding of a call by one device; a call without results needs one, too."""
-    whole = sdy.TensorShardingAttr.get(_ONE_DEVICE.format(partition), [])
-    return sdy.TensorShardingPerValueAttr.get([whole] * max(count, 1))
+    return sdy.TensorShardingPerValueAttr.get(
+        [sdy.TensorShardingAttr.get(_ONE_DEVICE.format(partition), [])] * max(count, 1)
+    )
 
 
 def _replicate(value: ir.Value) -> ir.Value:

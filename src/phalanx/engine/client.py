@@ -202,11 +202,10 @@ def default_backend() -> str:
       >>> default_backend() in ("cpu", "cuda")
       True
     """
-    default = _Clients.default
-    if default is None:
+    if _Clients.default is None:
         with _Clients.lock:
-            default = _Clients.default = _find_default()
-    return default
+            _Clients.default = _find_default()
+    return _Clients.default
 
 
 def _find_default() -> str:

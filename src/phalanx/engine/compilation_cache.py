@@ -257,8 +257,7 @@ def _digest(key: str, body: bytes) -> bytes:
 def _drop_oldest(directory: str, max_bytes: int) -> None:
     """Remove the least recently used entries until the rest fits, and temporary files of crashed writers."""
     entries = sorted(_entries(directory), key=lambda entry: entry[1], reverse=True)
-    totals = itertools.accumulate(size for _, _, size in entries)
-    for (path, _, _), total in zip(entries, totals):
+    for (path, _, _), total in zip(entries, itertools.accumulate(size for _, _, size in entries)):
         if total > max_bytes:
             with contextlib.suppress(OSError):
                 os.unlink(path)

@@ -165,8 +165,7 @@ def aliased_parameters(executable: LoadedExecutable) -> set[int]:
 
     Only the text has them, in its first line: `input_output_alias={ {0}: (2, {}, may-alias) }`.
     """
-    header = executable.hlo_modules()[0].to_string().partition("\n")[0]
-    aliases = header.partition("input_output_alias={ ")[2]
+    aliases = executable.hlo_modules()[0].to_string().partition("\n")[0].partition("input_output_alias={ ")[2]
     return set(map(int, _ALIAS.findall(aliases.partition(" }, ")[0])))
 
 

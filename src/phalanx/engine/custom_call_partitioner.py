@@ -55,15 +55,19 @@ def register(
             answer = split(config.decode(), list(operands), asked)
         except Exception as error:
             raise keep_failure(error) from error
-        given = _tuple_of(answer.results) if result_shape.is_tuple() else answer.results[0]
-        return answer.module.encode(), list(answer.operands), given
+        return (
+            answer.module.encode(),
+            list(answer.operands),
+            (_tuple_of(answer.results) if result_shape.is_tuple() else answer.results[0]),
+        )
 
     def unused(*_: Any) -> Any:
         raise NotImplementedError("Shardy propagates shardings by the rule in the call's attributes")
 
     # A plugin has its own registry of partitioners, which is reached through its C API.
-    options = {} if platform == "cpu" else {"c_api": client.cuda_plugin().c_api}
-    _jax.register_custom_call_partitioner(target, unused, partition, unused, **options)
+    _jax.register_custom_call_partitioner(
+        target, unused, partition, unused, **{} if platform == "cpu" else {"c_api": client.cuda_plugin().c_api}
+    )
 
 
 def _tuple_of(shardings: Sequence[HloSharding]) -> HloSharding:

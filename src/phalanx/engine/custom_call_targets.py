@@ -122,8 +122,10 @@ def _kernels(platform: str) -> dict[str, tuple[Any, int]]:
         kernels: dict[str, tuple[Any, int]] = {}
         for module_name in _MODULES.get(platform, ()):
             module = importlib.import_module(module_name)
-            found = module.registrations().get(_XLA_NAMES[platform], [])
-            kernels |= {name: (function, api_version) for name, function, api_version in found}
+            kernels |= {
+                name: (function, api_version)
+                for name, function, api_version in module.registrations().get(_XLA_NAMES[platform], [])
+            }
             # Otherwise the partitioner would gather the operands of a call along its batch dimensions.
             for name in getattr(module, "batch_partitionable_targets", list)():
                 _jax.register_custom_call_as_batch_partitionable(name)

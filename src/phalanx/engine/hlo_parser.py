@@ -135,8 +135,7 @@ def _walk(
 def _callees(instruction: _Instruction) -> list[str]:
     if instruction.opcode in ("reduce", "reduce-window", "scatter", "sort", "map", "select-and-scatter"):
         return []  # they call functions of scalars
-    listed = ",".join(_BRANCHES.findall(instruction.rest))
-    return [*_CALLED.findall(instruction.rest), *re.findall(r"[\w.\-]+", listed)]
+    return [*_CALLED.findall(instruction.rest), *re.findall(r"[\w.\-]+", ",".join(_BRANCHES.findall(instruction.rest)))]
 
 
 def _communication(
@@ -149,14 +148,13 @@ def _communication(
     operands = of.rest[of.rest.index(f"{of.opcode}(") + len(of.opcode) :]
     operands = operands[: operands.find(")") + 1]
     names = re.findall(r"%?([\w.\-]+)", operands)
-    sent = sum(_bytes(instructions[name].type) for name in names if name in instructions)
     received = _bytes(of.type)
     if of.opcode.endswith("-start") and kind != "all-reduce":  # (operands, results, context of the runtime)
         received = _bytes(_elements(of.type)[1])
     groups, pairs = _GROUPS.search(of.rest), _PAIRS.search(of.rest)
     return Communication(
         kind,
-        max(sent, received),
+        max(sum(_bytes(instructions[name].type) for name in names if name in instructions), received),
         parse_groups(groups[1].rstrip(",")) if groups else (),
         tuple([(a, b) for a, b in parse_groups(pairs[1])]) if pairs else (),
         *where,

@@ -68,12 +68,14 @@ def parse_isolated(programs: Sequence[bytes], *, seconds: float = 60.0, with_tex
         "memory": MEMORY + MEMORY_PER_BYTE * sum(map(len, programs)),
         "with_text": with_text,
     }
-    command = [sys.executable, "-c", "from phalanx.engine.isolated_parser import main; main()"]
     # The child must import this package from the same place as this process.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
     given = b"".join([json.dumps(order).encode(), b"\n", *programs])
     child = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        [sys.executable, "-c", "from phalanx.engine.isolated_parser import main; main()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
     )
     with child:
         try:

@@ -59,8 +59,9 @@ def version_for_weeks(weeks: int) -> str:
     """
     requirement = hlo.StablehloCompatibilityRequirement
     guarantees = {0: requirement.NONE, 4: requirement.WEEK_4, 12: requirement.WEEK_12}
-    found = next((guarantees[age] for age in guarantees if weeks <= age), requirement.MAX)
-    return hlo.get_version_from_compatibility_requirement(found)
+    return hlo.get_version_from_compatibility_requirement(
+        next((guarantees[age] for age in guarantees if weeks <= age), requirement.MAX)
+    )
 
 
 def serialize(module: Any, version: str | None = None) -> bytes:
@@ -160,13 +161,15 @@ def refine_shapes(module: Any, context: ir.Context, *, check_assertions: bool = 
     """
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
-    refined = _jax.mlir.refine_polymorphic_shapes(
-        buffer.getvalue(),
-        enable_shape_assertions=check_assertions,
-        validate_static_shapes=True,
-        enable_shardy=use_shardy,
+    return ir.Module.parse(
+        _jax.mlir.refine_polymorphic_shapes(
+            buffer.getvalue(),
+            enable_shape_assertions=check_assertions,
+            validate_static_shapes=True,
+            enable_shardy=use_shardy,
+        ),
+        context,
     )
-    return ir.Module.parse(refined, context)
 
 
 def interpret(module: Any, arguments: list[np.ndarray]) -> list[np.ndarray]:

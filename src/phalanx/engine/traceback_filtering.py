@@ -94,8 +94,7 @@ def api_boundary(fun: Callable) -> Callable:
 
     _boundaries.add(guarded.__code__)
     # With the globals of `fun`, so that doctest finds the examples of the function in its module.
-    where = getattr(fun, "__globals__", {})
-    made = FunctionType(guarded.__code__, where, guarded.__name__, None, guarded.__closure__)
+    made = FunctionType(guarded.__code__, getattr(fun, "__globals__", {}), guarded.__name__, None, guarded.__closure__)
     return functools.update_wrapper(made, fun)
 
 

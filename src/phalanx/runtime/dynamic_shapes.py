@@ -117,5 +117,6 @@ def custom_call(
 ) -> list:
     """Emit a call of one of StableHLO's own targets, which the refinement of shapes replaces."""
     attributes = {"call_target_name": ir.StringAttr.get(target), **attributes}
-    types = [ctx.type(a) for a in avals]
-    return list(ir.Operation.create("stablehlo.custom_call", types, list(operands), attributes).results)
+    return list(
+        ir.Operation.create("stablehlo.custom_call", [ctx.type(a) for a in avals], list(operands), attributes).results
+    )

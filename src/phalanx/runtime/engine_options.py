@@ -37,17 +37,15 @@ persistent_cache_min_entry_size_bytes = Option(0, number(int, -1), "Smaller exec
 raise_persistent_cache_errors = Option(False, flag, "Raise errors of the cache on disk instead of warning.")
 
 
-def _cache_settings() -> compilation_cache.CacheSettings:
-    return compilation_cache.CacheSettings(
+compilation_cache.take_settings(
+    lambda: compilation_cache.CacheSettings(
         directory=config.compilation_cache_dir if config.enable_compilation_cache else None,
         min_compile_seconds=config.persistent_cache_min_compile_time_secs,
         min_entry_bytes=config.persistent_cache_min_entry_size_bytes,
         max_bytes=config.compilation_cache_max_size,
         raise_errors=config.raise_persistent_cache_errors,
     )
-
-
-compilation_cache.take_settings(_cache_settings)
+)
 
 
 _level = choice(None, *guards.LEVELS)

@@ -23,16 +23,21 @@ def print_environment_info(return_string: bool = False) -> str | None:
       >>> print_environment_info(return_string=True).split(":")[0]
       'phalanx'
     """
-    lines = [
-        *(f"{name}: {_version(name)}" for name in ("phalanx", "jaxlib", "numpy", "scipy", "ml_dtypes")),
-        f"python: {sys.version.splitlines()[0]}",
-        f"system: {platform.platform()}, {os.cpu_count()} cores",
-        f"process: {client.process_index()} of {client.process_count()}",
-        f"devices: {client.device_count()} on {client.default_backend()}, {client.devices()[0].device_kind}",
-        *(f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(("PHALANX_", "XLA_", "CUDA_", "NVIDIA_"))),
-        *(f"cache {k}: {n.entries} entries, {n.misses} misses" for k, n in cache_sizes().items() if n.entries),
-    ]
-    text = "\n".join(lines)
+    text = "\n".join(
+        [
+            *(f"{name}: {_version(name)}" for name in ("phalanx", "jaxlib", "numpy", "scipy", "ml_dtypes")),
+            f"python: {sys.version.splitlines()[0]}",
+            f"system: {platform.platform()}, {os.cpu_count()} cores",
+            f"process: {client.process_index()} of {client.process_count()}",
+            f"devices: {client.device_count()} on {client.default_backend()}, {client.devices()[0].device_kind}",
+            *(
+                f"{k}={v}"
+                for k, v in sorted(os.environ.items())
+                if k.startswith(("PHALANX_", "XLA_", "CUDA_", "NVIDIA_"))
+            ),
+            *(f"cache {k}: {n.entries} entries, {n.misses} misses" for k, n in cache_sizes().items() if n.entries),
+        ]
+    )
     if return_string:
         return text
     sys.stdout.write(text + "\n")

@@ -38,8 +38,11 @@ class Layout:
     def of_engine(cls, layout: Any) -> Layout:
         """Convert a layout of the engine."""
         found = layout._xla_layout()
-        tiling = tuple(tuple(tile) for tile in found.tiling())
-        return cls(tuple(reversed(found.minor_to_major())), tiling, found.element_size_in_bits())
+        return cls(
+            tuple(reversed(found.minor_to_major())),
+            tuple(tuple(tile) for tile in found.tiling()),
+            found.element_size_in_bits(),
+        )
 
     @classmethod
     def for_array(cls, x: Any) -> Layout:

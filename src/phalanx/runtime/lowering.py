@@ -403,8 +403,9 @@ def lower_jaxpr_to_module(
                 parameters[i][name] = ir.BoolAttr.get(True) if result is None else i32(result)
             function.attributes["arg_attrs"] = make_dict_array(parameters)
         if out_shardings is not None or any(memories[1]):
-            results = sharding_attributes(module, program.outvars, out_shardings)
-            function.attributes["res_attrs"] = make_dict_array(annotate_memories(results, memories[1]))
+            function.attributes["res_attrs"] = make_dict_array(
+                annotate_memories(sharding_attributes(module, program.outvars, out_shardings), memories[1])
+            )
     return module
 
 

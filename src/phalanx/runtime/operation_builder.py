@@ -102,8 +102,9 @@ class OperationBuilder:
         # The jaxpr has the result type, which saves MLIR's inference of it.
         aval = self.aval_out if aval is None else aval
         if aval.is_symbolic and (form := dynamic_shapes.FORMS.get(operation.OPERATION_NAME)) is not None:
-            shape = dynamic_shapes.sizes(self, aval.shape)
-            return dynamic_shapes.create(self, form, [*operands, shape], aval, attributes)
+            return dynamic_shapes.create(
+                self, form, [*operands, dynamic_shapes.sizes(self, aval.shape)], aval, attributes
+            )
         return ir.Operation.create(
             operation.OPERATION_NAME, results=[self.type(aval)], operands=operands, attributes=attributes
         ).results[0]

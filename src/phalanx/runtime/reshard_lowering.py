@@ -144,9 +144,15 @@ def _emit_reshard(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) 
         operands = [sdy.PropagationBarrierOp(x, sdy.PropagationDirection.BACKWARD).result, x]
     slice_threshold = ctx.module.slice_threshold if x in ctx.module.arguments else None
     factor_sizes = {key: n for d, n in enumerate(aval.shape) for key in (d, (d, "held"))}
-    rule = make_sdy_sharding_rule([*factors, dims], len(operands), factor_sizes)
     text = f"{aval.str_short()} {sizes} {slice_threshold}"
-    return _calls.emit(ctx, text, _Reshard(aval, sizes, slice_threshold), operands, [aval], rule)[0]
+    return _calls.emit(
+        ctx,
+        text,
+        _Reshard(aval, sizes, slice_threshold),
+        operands,
+        [aval],
+        make_sdy_sharding_rule([*factors, dims], len(operands), factor_sizes),
+    )[0]
 
 
 def fill_unconstrained(sharding: Sharding, held: Sharding | None, ndim: int) -> Sharding:
@@ -208,11 +214,13 @@ class _Reshard:
         # Uneven shards differ in shape among devices, which a collective of one program cannot express.
         if all(n % a == n % b == 0 for n, a, b in zip(shape, first.parts, last.parts, strict=True)):
             plan = plan_reshard(first, last, self.axis_sizes)
-            text = _make_module_text(self.aval, plan, self._slices(plan), len(others))
-            return PartitionedCall(text, [held] * len(operands), [wanted])
+            return PartitionedCall(
+                _make_module_text(self.aval, plan, self._slices(plan), len(others)), [held] * len(operands), [wanted]
+            )
         part = [-(-n // parts) for n, parts in zip(shape, last.parts, strict=True)]
-        unmoved = _build_module(self.aval, part, part, len(others), lambda x: x)
-        return PartitionedCall(unmoved, [wanted] * len(operands), [wanted])
+        return PartitionedCall(
+            _build_module(self.aval, part, part, len(others), lambda x: x), [wanted] * len(operands), [wanted]
+        )
 
     def _slices(self, plan: ReshardPlan) -> _Slices | None:
         """Choose the first dimension with enough elements in each part; None if no dimension has two."""
@@ -340,8 +348,12 @@ def _emit_permute(x: ir.Value, before: Tiling, after: Tiling) -> Any:
     stay = numbers[0] == numbers[1]
     moved = [np.nonzero(~stay)[0][np.argsort(n[~stay], kind="stable")] for n in numbers]
     pairs = np.concatenate([np.stack(p, axis=1) for p in ([np.nonzero(stay)[0]] * 2, moved)])
-    attributes = {"source_target_pairs": ir.DenseElementsAttr.get(pairs[np.argsort(pairs[:, 0])].astype(np.int64))}
-    return _collective("collective_permute", x, _shape(x), attributes)
+    return _collective(
+        "collective_permute",
+        x,
+        _shape(x),
+        {"source_target_pairs": ir.DenseElementsAttr.get(pairs[np.argsort(pairs[:, 0])].astype(np.int64))},
+    )
 
 
 def _emit_all_gather(x: ir.Value, before: Tiling, dim: int, ratio: int) -> tuple[Any, Tiling]:
@@ -365,13 +377,17 @@ def _emit_all_to_all(x: ir.Value, before: Tiling, source: int, target: int, rati
     shape = _shape(x)
     shape[source] *= ratio
     shape[target] //= ratio
-    attributes = {
-        "split_dimension": i64(target),
-        "concat_dimension": i64(source),
-        "split_count": i64(ratio),
-        "replica_groups": _groups(before, coordinates, source, ratio),
-    }
-    return _collective("all_to_all", x, shape, attributes)
+    return _collective(
+        "all_to_all",
+        x,
+        shape,
+        {
+            "split_dimension": i64(target),
+            "concat_dimension": i64(source),
+            "split_count": i64(ratio),
+            "replica_groups": _groups(before, coordinates, source, ratio),
+        },
+    )
 
 
 def _groups(before: Tiling, joined: np.ndarray, dim: int, ratio: int) -> ir.Attribute:

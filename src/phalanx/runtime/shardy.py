@@ -45,8 +45,13 @@ def sdy_type(module: Any, sharding: NamedSharding, ndim: int) -> ir.Attribute:
     explicit = sharding.mesh.explicit_axes
     if len(explicit) == len(sharding.mesh.axis_names):
         return sdy_sharding(module, sharding, ndim)
-    free = [axis for axis in explicit if axis not in sharding.spec.axes]
-    return to_sdy(sharding, ndim, _declare_mesh(module, sharding.mesh), open_dims=range(ndim), whole=free)
+    return to_sdy(
+        sharding,
+        ndim,
+        _declare_mesh(module, sharding.mesh),
+        open_dims=range(ndim),
+        whole=[axis for axis in explicit if axis not in sharding.spec.axes],
+    )
 
 
 def _declare_mesh(module: Any, mesh: Mesh | AbstractMesh) -> str:
@@ -108,9 +113,10 @@ def to_sdy(
 @cached_per_context
 def sdy_replicated(ndim: int, open_dims: tuple[int, ...] = ()) -> ir.Attribute:
     """The replicated sharding, except for dimensions that the partitioner may shard."""
-    dims = [sdy.DimensionShardingAttr.get([], dim not in open_dims) for dim in range(ndim)]
     # No axis is named, so any mesh fits; this one has no axes and needs no declaration.
-    return sdy.TensorShardingAttr.get(sdy.MeshAttr.get([]), dims)
+    return sdy.TensorShardingAttr.get(
+        sdy.MeshAttr.get([]), [sdy.DimensionShardingAttr.get([], dim not in open_dims) for dim in range(ndim)]
+    )
 
 
 def _tiled_sharding(sharding: GSPMDSharding, ndim: int) -> ir.Attribute:
