@@ -17,17 +17,19 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 from jaxlib import _jax
+from jaxlib._jax import (
+    ArrayCopySemantics as CopySemantics,
+    ArrayImpl as Buffer,
+    array_result_handler as _result_handler,
+    batched_device_put as _device_put,
+)
 
 from phalanx.engine.cache import memoize
 from phalanx.engine.client import Device, DeviceList as DeviceList
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 from phalanx.engine.transfer_guard import to_transfer_error
 
-Buffer: TypeAlias = _jax.ArrayImpl
 ShardingBase: TypeAlias = _jax.Sharding
-CopySemantics: TypeAlias = _jax.ArrayCopySemantics
-
-_device_put = _jax.batched_device_put
 _COPY = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
 
@@ -36,7 +38,6 @@ _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 ALIGNMENT = 64  # bytes; XLA's CPU devices share host memory only at addresses that are multiples of this
 WORTH_SHARING = 1 << 17  # bytes of a shard from which sharing host memory takes less time than copying it
 
-_result_handler = _jax.array_result_handler
 _HANDLER_OPTIONS: dict[str, bool] = (
     {} if "_skip_checks" not in (_result_handler.__doc__ or "") else {"_skip_checks": True}
 )

@@ -10,17 +10,14 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 from jaxlib import _jax
+from jaxlib._jax import Client as Client, Device as Device, DeviceList as DeviceList
 
 from phalanx.engine import cuda
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.runtime_errors import XlaRuntimeError
-
-Device: TypeAlias = _jax.Device
-DeviceList: TypeAlias = _jax.DeviceList
-Client: TypeAlias = _jax.Client
 
 
 class BackendError(PhalanxError, RuntimeError):

@@ -243,9 +243,7 @@ def _decode(content: bytes, key: str) -> bytes | None:
     """The payload of a file; None if the file is damaged or belongs to another key."""
     start = len(_MAGIC) + _DIGEST_BYTES
     body = content[start:]
-    if content[: len(_MAGIC)] != _MAGIC or content[len(_MAGIC) : start] != _digest(key, body):
-        return None
-    return zlib.decompress(body)
+    return zlib.decompress(body) if content[:start] == _MAGIC + _digest(key, body) else None
 
 
 def _digest(key: str, body: bytes) -> bytes:

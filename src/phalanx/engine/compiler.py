@@ -8,16 +8,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from jaxlib import _jax
+from jaxlib._jax import LoadedExecutable as LoadedExecutable
 
 from phalanx.engine import compilation_cache, custom_call_partitioner, runtime_errors
 from phalanx.engine.client import Device, DeviceList
 from phalanx.engine.error_record import PhalanxError
 
-LoadedExecutable: TypeAlias = _jax.LoadedExecutable
 OptionValue = str | int | bool | float
 
 _OPTION_ERROR = re.compile(r"No such compile option: '([^']+)'|While setting option ([^,\s]+),")

@@ -8,17 +8,17 @@ raises the original exception, which `runtime_errors` keeps. Called by `runtime.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-from jaxlib import _hlo, _jax
+from jaxlib import _jax
+from jaxlib._hlo import (
+    HloSharding as HloSharding,
+    OpSharding as OpSharding,
+    OpSharding_Type as OpShardingType,  # the kinds `REPLICATED`, `OTHER` (tiled), `MAXIMAL`, `MANUAL`, `TUPLE`, ...
+)
 
 from phalanx.engine import client
 from phalanx.engine.runtime_errors import keep_failure
-
-HloSharding: TypeAlias = _hlo.HloSharding
-OpSharding: TypeAlias = _hlo.OpSharding
-OpShardingType: TypeAlias = _hlo.OpSharding_Type
-"""Kinds of an `OpSharding`: `REPLICATED`, `OTHER` (tiled), `MAXIMAL`, `MANUAL`, `TUPLE`, ..."""
 
 
 class PartitionedCall(NamedTuple):

@@ -194,9 +194,8 @@ def _is_uniform(value: np.ndarray) -> bool:
         return True
     flat = value.reshape(-1)
     # The first and last element decide nearly every array that is not uniform, without a pass over it.
-    if flat[:1].tobytes() != flat[-1:].tobytes():
-        return False
-    return flat.tobytes() == flat[:1].tobytes() * flat.size
+    first = flat[:1].tobytes()
+    return first == flat[-1:].tobytes() and flat.tobytes() == first * flat.size
 
 
 class Locations:
@@ -243,7 +242,7 @@ class Locations:
 def _user_file(code: Any) -> str | None:
     """The file of a code object; None, which drops the frame, for Phalanx itself."""
     filename = code.co_filename
-    return None if filename.startswith(PACKAGE) or filename.startswith("<frozen") else filename
+    return None if filename.startswith((PACKAGE, "<frozen")) else filename
 
 
 def user_frames(traceback: Any) -> list[Any]:
@@ -255,6 +254,5 @@ def user_frames(traceback: Any) -> list[Any]:
     Returns:
       Records with `file_name`, `function_name` and `line_num`.
     """
-    if traceback is None:
-        return []
-    return [frame for frame in traceback.frames if not frame.file_name.startswith((PACKAGE, "<frozen"))]
+    frames = [] if traceback is None else traceback.frames
+    return [frame for frame in frames if not frame.file_name.startswith((PACKAGE, "<frozen"))]

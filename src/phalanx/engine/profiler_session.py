@@ -7,28 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib import _profile_data, _profiler
+from jaxlib._profile_data import ProfileData as ProfileData, ProfileEvent as ProfileEvent, ProfilePlane as ProfilePlane
+from jaxlib._profiler import (
+    ProfileOptions as ProfileOptions,
+    ProfilerSession as ProfilerSession,
+    TraceMe as TraceMe,
+    start_server as _start_server,
+)
 
 from phalanx.engine import client
-
-Options = _profiler.ProfileOptions
-Session = _profiler.ProfilerSession
-Annotation = _profiler.TraceMe
-ProfileData = _profile_data.ProfileData
-ProfileEvent = _profile_data.ProfileEvent
-ProfilePlane = _profile_data.ProfilePlane
 
 
 def start(options: Any | None = None) -> Any:
     """Start a recording; the session has `stop_and_export(directory)`."""
     # A plugin adds the activity of its devices when it is loaded, which must happen before the recording starts.
     client.devices()
-    return Session(options) if options is not None else Session()
+    return ProfilerSession(options) if options is not None else ProfilerSession()
 
 
 def start_server(port: int) -> Any:
     """Start a server that records on request of a viewer; it runs for as long as the object lives."""
-    return _profiler.start_server(port)
+    return _start_server(port)
 
 
 def heap_profile(platform: str | None) -> bytes:

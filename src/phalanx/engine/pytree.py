@@ -7,15 +7,16 @@ types in one process.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 from jaxlib._jax import pytree as _pytree
-
-PyTreeDef: TypeAlias = _pytree.PyTreeDef
-DictKey: TypeAlias = _pytree.DictKey
-SequenceKey: TypeAlias = _pytree.SequenceKey
-GetAttrKey: TypeAlias = _pytree.GetAttrKey
-FlattenedIndexKey: TypeAlias = _pytree.FlattenedIndexKey
+from jaxlib._jax.pytree import (
+    DictKey as DictKey,
+    FlattenedIndexKey as FlattenedIndexKey,
+    GetAttrKey as GetAttrKey,
+    PyTreeDef as PyTreeDef,
+    SequenceKey as SequenceKey,
+)
 
 registry = _pytree.PyTreeRegistry()
 # A PyTreeDef pickles its nodes and the global name of its registry, which consists of these two attributes.

@@ -9,11 +9,8 @@ import collections
 import itertools
 import re
 import threading
-from typing import TypeAlias
 
-from jaxlib import _jax
-
-XlaRuntimeError: TypeAlias = _jax.JaxRuntimeError
+from jaxlib._jax import JaxRuntimeError as XlaRuntimeError
 
 _MARK = "phalanx-callback-failure-"
 _FIND_MARK = re.compile(_MARK + r"(\d+)")

@@ -18,14 +18,14 @@ from typing import Any
 from phalanx.core import ArgumentError, check_function
 from phalanx.engine import profiler_session
 from phalanx.engine.profiler_session import (
-    Options as ProfileOptions,
     ProfileData as ProfileData,
     ProfileEvent as ProfileEvent,
+    ProfileOptions as ProfileOptions,
     ProfilePlane as ProfilePlane,
 )
 
 
-class TraceAnnotation(profiler_session.Annotation):
+class TraceAnnotation(profiler_session.TraceMe):
     """A context manager that adds a named span to traces of the host. It costs almost nothing while no trace is
     recorded.
 

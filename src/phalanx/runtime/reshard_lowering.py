@@ -358,45 +358,44 @@ def _emit_permute(x: ir.Value, before: Tiling, after: Tiling) -> Any:
 
 def _emit_all_gather(x: ir.Value, before: Tiling, dim: int, ratio: int) -> tuple[Any, Tiling]:
     """All-gather consecutive parts of a dimension; returns the new tiling as well."""
-    shape, coordinates, parts = _shape(x), before.coordinates.copy(), list(before.parts)
-    coordinates[:, dim] //= ratio
-    parts[dim] //= ratio
+    after, shape = _join(before, dim, ratio), _shape(x)
     shape[dim] *= ratio
     attributes = {
         "all_gather_dim": i64(dim),
-        "replica_groups": _groups(before, coordinates, dim, ratio),
+        "replica_groups": _groups(before, after, dim, ratio),
         "use_global_device_ids": ir.UnitAttr.get(),
     }
-    return _collective("all_gather", x, shape, attributes), Tiling(tuple(parts), coordinates)
+    return _collective("all_gather", x, shape, attributes), after
 
 
 def _emit_all_to_all(x: ir.Value, before: Tiling, source: int, target: int, ratio: int) -> Any:
     """All-to-all: divide shards along dimension `target`, and join them along dimension `source`."""
-    coordinates = before.coordinates.copy()
-    coordinates[:, source] //= ratio
     shape = _shape(x)
     shape[source] *= ratio
     shape[target] //= ratio
-    return _collective(
-        "all_to_all",
-        x,
-        shape,
-        {
-            "split_dimension": i64(target),
-            "concat_dimension": i64(source),
-            "split_count": i64(ratio),
-            "replica_groups": _groups(before, coordinates, source, ratio),
-        },
-    )
+    attributes = {
+        "split_dimension": i64(target),
+        "concat_dimension": i64(source),
+        "split_count": i64(ratio),
+        "replica_groups": _groups(before, _join(before, source, ratio), source, ratio),
+    }
+    return _collective("all_to_all", x, shape, attributes)
 
 
-def _groups(before: Tiling, joined: np.ndarray, dim: int, ratio: int) -> ir.Attribute:
+def _join(tiling: Tiling, dim: int, ratio: int) -> Tiling:
+    """The tiling in which `ratio` consecutive parts of a dimension are one."""
+    ratios = [ratio if d == dim else 1 for d in range(len(tiling.parts))]
+    parts = tuple([n // r for n, r in zip(tiling.parts, ratios, strict=True)])
+    return Tiling(parts, tiling.coordinates // np.array(ratios))
+
+
+def _groups(before: Tiling, after: Tiling, dim: int, ratio: int) -> ir.Attribute:
     """The groups of devices whose parts of a dimension are joined, in their order: i64[groups, ratio]."""
     # Replicas form separate groups: each group gathers one copy of every part.
     found, replicas = defaultdict(list), replica_ids(before)
     # In the order of their parts, which is the order in which the collective concatenates.
     for device in np.argsort(before.coordinates[:, dim], kind="stable").tolist():
-        found[(*joined[device].tolist(), replicas[device])].append(device)
+        found[(*after.coordinates[device].tolist(), replicas[device])].append(device)
     groups = np.array(sorted(found.values()), np.int64)
     assert groups.shape[1] == ratio, "a plan gathers and exchanges the most minor axes of a dimension only"
     return ir.DenseElementsAttr.get(groups)

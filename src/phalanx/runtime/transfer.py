@@ -67,8 +67,6 @@ def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed
         committed = sharding is not None
     if sharding is None:
         sharding = default_sharding()
-    if type(x) is Array:
-        return move(x, sharding, committed)
     return put_typed(x, ArrayType(aval or get_aval(x), sharding, committed))
 
 
