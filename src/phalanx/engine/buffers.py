@@ -115,6 +115,7 @@ def put_shards(
 def _with_own_memory(pieces: Sequence[Any]) -> list[Any]:
     """Copy shards that start at the same address as another one, which jaxlib would transfer only once per call."""
     addresses = [p.__array_interface__["data"][0] if isinstance(p, np.ndarray) else object() for p in pieces]
+    # An object that equals no other stands for the address of a value that is no NumPy array.
     last = {address: i for i, address in enumerate(addresses)}
     return [p if last[address] == i else p.copy() for i, (p, address) in enumerate(zip(pieces, addresses, strict=True))]
 

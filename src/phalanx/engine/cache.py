@@ -147,10 +147,6 @@ class Cache(Generic[K, V]):
     def __iter__(self) -> Iterator[K]:
         return iter(list(self._entries))
 
-    def items(self) -> list[tuple[K, V]]:
-        """The keys and values held now."""
-        return list(self._entries.items())
-
     def values(self) -> list[V]:
         """The values held now."""
         return list(self._entries.values())

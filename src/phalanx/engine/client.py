@@ -154,6 +154,7 @@ def _start_cpu(settings: Settings) -> Client:
             "num_nodes": settings.cluster.num_processes,
             "collectives": settings.cluster.collectives,
         }
+    # Asynchronous, so that the host can trace and start further programs while the CPU devices compute.
     return _jax.get_tfrt_cpu_client(asynchronous=True, **{k: v for k, v in options.items() if v is not None})
 
 

@@ -30,8 +30,8 @@ Executable = TypeVar("Executable")
 
 _SUFFIX = ".phxc"
 _MAGIC = b"PHXC\x00\x01\r\n"  # A copy in text mode changes the line end, which reveals it.
-_DIGEST_BYTES = 32
-_STALE_SECONDS = 3600.0
+_DIGEST_BYTES = 32  # of SHA-256
+_STALE_SECONDS = 3600.0  # No process takes as long to write an entry, so the writer of an older file has crashed.
 
 
 class CompilationCacheError(PhalanxError, RuntimeError):

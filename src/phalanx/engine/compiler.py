@@ -108,7 +108,7 @@ def make_compile_options(
     """Make jaxlib's compile options; the arguments are as in `compile_module`."""
     ids = np.array([[device.id for device in devices]], np.int32)  # one replica, all devices are its partitions
     compile_options = _jax.CompileOptions()
-    compile_options.profile_version = -1
+    compile_options.profile_version = -1  # XLA's value for "use no recorded profile"
     build = compile_options.executable_build_options
     for part in (compile_options, build):
         part.num_replicas, part.num_partitions = ids.shape
@@ -116,6 +116,7 @@ def make_compile_options(
     build.use_spmd_partitioning = True
     build.use_auto_spmd_partitioning = False
     build.use_shardy_partitioner = True
+    # A list of one entry applies to all results; an empty one, of a program without results, is an error in XLA.
     build.allow_spmd_sharding_propagation_to_output = list(propagate_to_outputs) or [True]
     build.allow_spmd_sharding_propagation_to_parameters = [True]
     build.memory_fitting_level = _MEMORY_FITTING_LEVEL

@@ -176,7 +176,7 @@ def _elements(type: str) -> list[str]:
 
 def _bytes(type: str) -> int:
     bits = sum(_bits(name) * math.prod(_numbers(dims)) for name, dims in _ARRAY.findall(type))
-    return -(-bits // 8)
+    return -(-bits // 8)  # rounded up, since elements of less than a byte are packed
 
 
 def _bits(name: str) -> int:

@@ -161,6 +161,8 @@ def _set_bounds(seconds: float, memory: int) -> None:
     if resource is None:
         return
     end = int(sum(os.times()[:2]) + seconds) + 1
+    # No core dump of the parser, which would contain the file. Beyond the soft limit of time comes SIGXCPU, which names
+    # the reason; beyond the hard one, SIGKILL.
     bounds = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_CPU, end, end + 5)]
     if (sizes := Path("/proc/self/statm")).exists():
         taken = int(sizes.read_text().split()[0]) * resource.getpagesize()

@@ -24,6 +24,7 @@ from phalanx.engine.cache import on_clear
 from phalanx.engine.mlir_dialects import chlo as chlo, hlo as hlo, i32 as i32, i64 as i64, mhlo as mhlo, sdy as sdy
 from phalanx.engine.traceback_filtering import PACKAGE
 
+# As many as JAX keeps (`jax_traceback_in_locations_limit`); each further frame makes all modules larger.
 _FRAMES_KEPT = 10
 
 current_traceback: Callable[[], Any] = _jax.Traceback.get_traceback

@@ -51,14 +51,13 @@ class Dialect:
 
     def __init__(self, name: str, operands_only: dict[str, str], forms: dict[str, Form]) -> None:
         self._name = name
-        for class_name, mnemonic in operands_only.items():
-            self._offer(mnemonic, Operation(name, class_name, mnemonic))
-        for class_name, form in forms.items():
-            self._offer(form.mnemonic, FormedOperation(name, class_name, form))
-
-    def _offer(self, mnemonic: str, operation: Operation) -> None:
-        setattr(self, operation.class_name, operation)
-        setattr(self, f"{mnemonic}_" if mnemonic in _PYTHON_WORDS else mnemonic, operation.value)
+        operations: dict[str, Operation] = {
+            **{mnemonic: Operation(name, class_name, mnemonic) for class_name, mnemonic in operands_only.items()},
+            **{form.mnemonic: FormedOperation(name, class_name, form) for class_name, form in forms.items()},
+        }
+        for mnemonic, operation in operations.items():
+            setattr(self, operation.class_name, operation)
+            setattr(self, f"{mnemonic}_" if mnemonic in _PYTHON_WORDS else mnemonic, operation.value)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -15,6 +15,7 @@ from jaxlib import _jax
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.mlir import dense_constant, hlo, ir
 
+# The first bytes of MLIR's bytecode (mlir.llvm.org/docs/BytecodeFormat). Other bytes would be parsed as MLIR text.
 _BYTECODE_MAGIC = b"ML\xefR"
 
 

@@ -5,7 +5,9 @@ Reads the coordinates that PJRT gives to devices in a torus; `sharding.device_me
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,20 +48,11 @@ def _torus_of(devices: Sequence[Device]) -> np.ndarray[Any, Any] | None:
 def _physical_axes(physical: tuple[int, ...], logical: tuple[int, ...]) -> list[int] | None:
     """An order of the physical axes in which consecutive axes multiply to the logical sizes; None if there is none."""
 
-    def extend(free: tuple[int, ...], want: tuple[int, ...]) -> list[int] | None:
-        if not want:
-            return [] if not free else None
-        # A logical axis of size 1 may take no physical axis at all; this is tried first, since it leaves all axes to
-        # the others.
-        if want[0] == 1 and (rest := extend(free, want[1:])) is not None:
-            return rest
-        for axis in free:
-            if want[0] % physical[axis] == 0 and physical[axis] > 1:
-                left = tuple([other for other in free if other != axis])
-                if (rest := extend(left, (want[0] // physical[axis], *want[1:]))) is not None:
-                    return [axis, *rest]
-        return None
-
-    real = tuple([axis for axis, size in enumerate(physical) if size > 1])
-    found = extend(real, logical)
-    return None if found is None else [*found, *[axis for axis in range(len(physical)) if axis not in real]]
+    real = [axis for axis, size in enumerate(physical) if size > 1]
+    # Sizes match where each logical axis ends at the end of a physical one. A machine has at most four physical axes
+    # (three dimensions of a torus, and cores), so that trying all orders takes no time.
+    ends = set(itertools.accumulate(logical, operator.mul))
+    for order in itertools.permutations(real):
+        if ends <= {1, *itertools.accumulate((physical[axis] for axis in order), operator.mul)}:
+            return [*order, *(axis for axis in range(len(physical)) if axis not in real)]
+    return None

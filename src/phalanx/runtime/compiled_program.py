@@ -113,7 +113,7 @@ class LoweredProgram:
         executable = compiler.compile_module(
             module.module,
             self.devices,
-            propagate_to_outputs=[s is None for s in self.out_shardings] or [True],
+            propagate_to_outputs=[s is None for s in self.out_shardings],
             host_callbacks=module.host_callbacks,
             options=options or {},
             is_cacheable=module.is_self_contained and not module.inspections,

@@ -252,19 +252,17 @@ def _choose_platform(ctx: LoweringContext, eqn: Eqn, operands: list) -> Any:
 
 
 def _only(out: Any, primitive: Any) -> Any:
-    if isinstance(out, ir.Value):
-        return out
     if isinstance(out, list | tuple):
         (out,) = out
-        return out
-    if hasattr(out, "result"):
-        return out.result
-    raise RuleError(
-        f"primitive {primitive.name}",
-        expected="one IR value from its lower rule",
-        got=repr(out),
-        fix=f"return the operation's result from {type(primitive).__name__}.lower",
-    )
+    value = getattr(out, "result", out)
+    if not isinstance(value, ir.Value):
+        raise RuleError(
+            f"primitive {primitive.name}",
+            expected="one IR value from its lower rule",
+            got=repr(out),
+            fix=f"return the operation's result from {type(primitive).__name__}.lower",
+        )
+    return value
 
 
 def _has_keys(eqn: Eqn) -> bool:
@@ -399,6 +397,7 @@ def lower_jaxpr_to_module(
         if donated or in_shardings is not None or any(memories[0]):
             annotate_memories(parameters, memories[0])
             for i, result in _match_donations(program, donated, in_shardings is not None).items():
+                # XLA pairs a donor with a result itself, once it knows the shardings; an alias is a pair that it keeps.
                 name = "jax.buffer_donor" if result is None else "tf.aliasing_output"
                 parameters[i][name] = ir.BoolAttr.get(True) if result is None else i32(result)
             function.attributes["arg_attrs"] = make_dict_array(parameters)

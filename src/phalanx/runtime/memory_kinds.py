@@ -46,6 +46,8 @@ def result_memories(program: Jaxpr, held: Sequence[str | None]) -> list[str | No
 
 def place_in_memory(x: Any, kind: str) -> Any:
     """Emit the annotation that moves a value to a memory."""
+    # XLA's pass for host offloading looks for this call, and replaces it by a copy between memories. The side effect
+    # keeps earlier passes from dropping the call as an identity.
     attributes = {
         "call_target_name": ir.StringAttr.get("annotate_device_placement"),
         "has_side_effect": ir.BoolAttr.get(True),

@@ -273,6 +273,7 @@ def _constant_key(value: Any) -> Any:
     """A key under which equal constants are emitted once; large arrays are not compared, each has a key of its own."""
     if isinstance(value, bool | int | complex | float | np.generic):
         return (type(value), np.asarray(value).tobytes())  # bytes: 0.0 is not -0.0, and NaN is itself
+    # Arrays as short as a shape or a window recur in programs; comparing long ones would cost more than it saves.
     if isinstance(value, np.ndarray) and value.size <= 16:
         return (value.dtype, value.shape, value.tobytes())
     return object()

@@ -181,6 +181,7 @@ def infer_result_sharding(held: Sequence[Any], rule: ShardingRule) -> NamedShard
         return None
     dims: list[tuple] = []
     for name in rule.results[0]:
+        # An axis shards one dimension of an array only: the first that asks for it, as in Shardy's propagation.
         dims.append(tuple([a for a in axes.get(name, ()) if not any(a in taken for taken in dims)]))
     return first.with_spec(PartitionSpec.of_dims(dims))
 
