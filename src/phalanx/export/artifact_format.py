@@ -18,6 +18,7 @@ from phalanx.engine.stablehlo import ArtifactError
 MAGIC: Final = b"\x93PHALANX"
 # A file of a later version is refused, since its fields may have another meaning.
 VERSION: Final = 1
+# Parsed JSON takes many times the memory of its text.
 MAX_HEADER: Final = 1 << 26
 _PREFIX = struct.Struct("<8sIIQQ")  # magic, version, lengths of the header, the program, the derivative
 _DIGEST_SIZE = hashlib.sha256().digest_size

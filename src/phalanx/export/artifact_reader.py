@@ -23,6 +23,7 @@ from phalanx.export.symbolic_shapes import symbolic_shape
 from phalanx.export.tree_serialization import read_tree
 from phalanx.export.type_serialization import read_aval, read_meshes, read_shardings
 
+# Every constraint is propagated to the bounds of all variables while a file is read, which takes more than linear time.
 MAX_CONSTRAINTS: Final = 100
 
 

@@ -17,6 +17,7 @@ from phalanx.symbolic import max_dim, min_dim, non_negative
 from phalanx.typing import DimSize
 
 _TOKENS: Final = re.compile(r"\d+|[^\W\d]\w*|\.\.\.|[<>=!]=|\S")
+# A level of parentheses takes four calls of this parser, and Python allows a thousand.
 _MAX_DEPTH: Final = 50
 _MAX_DIGITS: Final = 18
 _MAX_POWER: Final = 64

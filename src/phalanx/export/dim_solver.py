@@ -85,11 +85,6 @@ def solve_inputs(avals: Sequence[ShapedArray], where: str, names: Callable[[int]
       ArgumentError: the sizes do not determine a variable.
     """
     facts: list[Fact] = next((d.scope.facts for a in avals for d in a.shape if is_symbolic(d)), [])
-    return solve(avals, facts, where, names)
-
-
-def solve(avals: Sequence[ShapedArray], facts: Sequence[Fact], where: str, names: Callable[[int], str]) -> Solution:
-    """Solve for the variables in the shapes of arguments, under the constraints `facts`; see `solve_inputs`."""
     scope = Scope()
     equations = [
         Equation(i, d, dim, scope.bound(f"size_{i}_{d}", 0))

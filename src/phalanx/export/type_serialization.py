@@ -156,6 +156,7 @@ def read_meshes(data: object, num_devices: int) -> list[AbstractMesh]:
         axes = [tuple(axis) for axis in require_list(mesh, "a mesh") if isinstance(axis, list) and len(axis) == 2]
         is_valid = all(isinstance(name, str) and type(size) is int and 0 < size <= num_devices for name, size in axes)
         names = [name for name, _ in axes]
+        # A mesh of devices is a NumPy array, which has at most 64 dimensions.
         if not is_valid or len(axes) != len(mesh) or len(set(names)) != len(names) or len(names) > 64:
             raise malformed_error("a mesh of named axes", mesh)
         meshes.append(AbstractMesh([size for _, size in axes], names))

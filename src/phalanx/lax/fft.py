@@ -55,6 +55,7 @@ class Fft(Primitive, name="fft"):
 
     def abstract_eval(self, x, *, fft_type, fft_lengths):
         num = len(fft_lengths)
+        # XLA's operation has at most three dimensions; `numpy.fft` transforms further ones by further calls.
         if not 1 <= num <= 3 or x.ndim < num:
             raise ShapeError(
                 "lax.fft",

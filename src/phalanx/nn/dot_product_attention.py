@@ -169,7 +169,8 @@ def dot_product_attention(
         )
     may_meet = _full_mask(mask, shape, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size)
     if may_meet is not None:
-        # With -inf, a query that attends to no key would become NaN.
+        # With -inf, a query that attends to no key would become NaN. The factor leaves room below for the maximum that
+        # the softmax subtracts.
         never = lax.full(shape, -0.7 * float(np.finfo(np.float32).max), scores.dtype)
         scores = lax.select(may_meet, scores, never)
     weights = lax.convert_element_type(softmax(scores, -1), get_aval(key).dtype)

@@ -237,7 +237,8 @@ def _scales(blocks: Array, config: BlockScaleConfig) -> Any:
     largest = lax.reduce_max(lax.abs(blocks), (blocks.ndim - 1,))
     top = float(dtypes.finfo(config.data_type).max)
     if config.mode == "mxfp8":
-        # The power of two that maps the largest exponent in the block to the largest exponent of the dtype.
+        # The power of two that maps the largest exponent in the block to the largest exponent of the dtype. A float32
+        # has its exponent above 23 bits of mantissa, with a bias of 127, as the dtype of the scales has.
         bits = lax.shift_right_logical(lax.bitcast_convert_type(largest, np.int32), np.int32(23))
         exponent = lax.sub(bits, np.int32(127 + int(np.log2(top))))
         scale = lax.exp2(lax.convert_element_type(lax.clamp(np.int32(-127), exponent, np.int32(127)), np.float32))

@@ -35,6 +35,7 @@ from phalanx.lax.elementwise.elementwise_builders import (
     check_dtype_kind,
     common_shape,
     compare,
+    declare_primitive,
     derive_jvp,
     dtype_kind,
     emit_compare,
@@ -222,18 +223,17 @@ def lower_sign(self: Primitive, ctx: LoweringContext, x: ir.Value) -> Any:
     return hlo.minimum(x, ctx.constant(1, aval.strip_weak_type()))
 
 
-class Sign(Elementwise, name="sign"):
-    """x / |x|, and 0 where x is 0."""
-
-    kinds = NUMBER
-    lower = lower_sign
-    _complex_jvp = derive_jvp(sign_dot)
-
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple:
-        return self._complex_jvp(primals, tangents) if is_complex(primals[0]) else ZERO(self, primals, tangents)
+_rotate = derive_jvp(sign_dot)
 
 
-sign_p = Sign()
+def sign_jvp(self: Primitive, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple:
+    """The rotation of complex numbers; zero for real ones, whose sign is locally constant."""
+    return (_rotate if is_complex(primals[0]) else ZERO)(self, primals, tangents)
+
+
+sign_p = declare_primitive(
+    "sign", Elementwise, "x / |x|, and 0 where x is 0.", kinds=NUMBER, lower=lower_sign, jvp=sign_jvp
+)
 abs_p = unary("abs", hlo.AbsOp, SIGNED, abs_dot, out_dtype=real_dtype)
 
 floor_p = unary("floor", hlo.FloorOp, FLOATING, ZERO)
@@ -242,17 +242,12 @@ is_finite_p = unary("is_finite", hlo.IsFiniteOp, FLOATING, ZERO, out_dtype=lambd
 nextafter_p = binary("nextafter", chlo.NextAfterOp, FLOATING, ZERO)
 
 
-class Round(Elementwise, name="round"):
-    """Round to an integer; halves away from zero (method 0) or to the even neighbour (method 1)."""
-
-    kinds = FLOATING
-    jvp = ZERO
-
-    def lower(self, ctx: LoweringContext, x: ir.Value, *, rounding_method: int) -> Any:
-        return hlo.round_nearest_even(x) if rounding_method else hlo.round_nearest_afz(x)
+def lower_round(self: Primitive, ctx: LoweringContext, x: ir.Value, *, rounding_method: int) -> Any:
+    """Halves are rounded away from zero (method 0) or to the even neighbour (method 1)."""
+    return hlo.round_nearest_even(x) if rounding_method else hlo.round_nearest_afz(x)
 
 
-round_p = Round()
+round_p = unary("round", None, FLOATING, ZERO, lower=lower_round)
 
 
 # Powers and roots.

@@ -21,7 +21,14 @@ import numpy as np
 from phalanx.core import Undefined, dtypes
 from phalanx.lax.control_flow.while_loop import while_loop
 from phalanx.lax.elementwise.convert_element_type import in_full_precision
-from phalanx.lax.elementwise.elementwise_builders import FLOATING, Elementwise, binary, derive_jvp, match_scalars
+from phalanx.lax.elementwise.elementwise_builders import (
+    FLOATING,
+    Elementwise,
+    binary,
+    declare_primitive,
+    derive_jvp,
+    match_scalars,
+)
 from phalanx.lax.elementwise.elementwise_primitives import (
     abs_p,
     add_number,
@@ -58,6 +65,7 @@ from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.forward_mode import jvp_flat
 from phalanx.typing import Array, ArrayLike
 
+# Near x = a the series needs a multiple of sqrt(a) terms: enough for a up to a million, and an end for NaN.
 MAX_ITERATIONS = 5000
 
 # The Riemann zeta function at 2, 3, ...
@@ -106,6 +114,7 @@ def converge(step: Callable, active: ArrayLike, lanes: Sequence) -> tuple:
 
 def tiny(x: ArrayLike) -> Any:
     """The replacement of 0 in a denominator."""
+    # Above the least normal number, so that products with numbers below 1 are not flushed to 0.
     return constant_like(x, float(dtypes.finfo(x.dtype).tiny) * 1e3)
 
 
@@ -390,16 +399,15 @@ random_gamma_grad_p = binary(
 )
 
 
-class RegularizedIncompleteBeta(Elementwise, name="regularized_incomplete_beta"):
-    """I_x(a, b): float[*s], float[*s], float[*s] -> float[*s]."""
-
-    kinds = FLOATING
-    lower = lower_algorithm(betainc_value)
-    jvp = derive_jvp(NO_SHAPE, NO_SHAPE, lambda t, a, b, x, y: mul_p(t, beta_density(a, b, x)))
-
-
-regularized_incomplete_beta_p = RegularizedIncompleteBeta()
-
+regularized_incomplete_beta_p = declare_primitive(
+    "regularized_incomplete_beta",
+    Elementwise,
+    "I_x(a, b): float[*s], float[*s], float[*s] -> float[*s].",
+    __module__=__name__,
+    kinds=FLOATING,
+    lower=lower_algorithm(betainc_value),
+    jvp=derive_jvp(NO_SHAPE, NO_SHAPE, lambda t, a, b, x, y: mul_p(t, beta_density(a, b, x))),
+)
 
 igamma = binary_wrapper(
     igamma_p,

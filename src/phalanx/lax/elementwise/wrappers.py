@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from phalanx.lax.elementwise.elementwise_builders import (
     ANY,
@@ -59,23 +59,6 @@ Examples:
 """
 
 
-class _Row(NamedTuple):
-    """The declaration of a public function.
-
-    Args:
-      primitive: the primitive that it applies.
-      words: the summary line of its docstring.
-      example, value: the arguments and the output of an example, as text.
-      result: the kind of the dtype of the result, if it is not the dtype of the operands.
-    """
-
-    primitive: Any
-    words: str
-    example: str
-    value: str
-    result: str
-
-
 def unary_wrapper(
     primitive: Elementwise, words: str, example: str, value: str, *, accuracy: bool = False, result: str = ""
 ) -> Any:
@@ -98,7 +81,17 @@ def unary_wrapper(
 
     takes = f"x: array of {primitive.kinds.words}.{_ACCURACY if accuracy else ''}"
     raises = "DTypeError: `x` is of another dtype."
-    return _named(exact if accuracy else plain, _Row(primitive, words, example, value, result), 1, takes, raises)
+    return _named(
+        exact if accuracy else plain,
+        primitive,
+        1,
+        result,
+        words=words,
+        example=example,
+        value=value,
+        takes=takes,
+        raises=raises,
+    )
 
 
 def binary_wrapper(
@@ -122,22 +115,22 @@ def binary_wrapper(
     first, second = (f"{name}: {what}{': ' if what else ''}" for name, what in operands.items())
     takes = (
         f"{first}array of {primitive.kinds.words}.\n  {second}array of the same dtype; the shapes are equal, or one has"
+        " rank 0. A Python scalar is converted to the dtype of the other operand."
     )
-    takes += " rank 0. A Python scalar is converted to the dtype of the other operand."
     raises = (
         "DTypeError: the dtypes differ, or the operation is not defined for them.\n  ShapeError: the shapes differ."
     )
-    return _named(function, _Row(primitive, words, example, value, result), 2, takes, raises)
+    return _named(function, primitive, 2, result, words=words, example=example, value=value, takes=takes, raises=raises)
 
 
-def _named(function: Callable, row: _Row, count: int, takes: str, raises: str) -> Callable:
-    name, kind, result = public_name(row.primitive), _WORDS.get(row.primitive.kinds, "num"), row.result
+def _named(function: Callable, primitive: Elementwise, count: int, result: str, **texts: str) -> Callable:
+    """Name and document the public function of a primitive of `count` operands; `texts` fill in the docstring."""
+    name, kind = public_name(primitive), _WORDS.get(primitive.kinds, "num")
     types = f"{', '.join([f'{kind}[*s]'] * count)} -> {result or kind}[*s]"
     gives = f"An array of the {'common shape' if count > 1 else 'shape of `x`'}, of a {result} dtype"
     if not result:
         gives = f"An array of the {'common shape and dtype' if count > 1 else 'shape and dtype of `x`'}"
-    doc = _DOC.format(**row._asdict(), types=types, takes=takes, gives=gives, raises=raises, name=name)
-    return set_name_and_doc(function, name, doc, depth=3)
+    return set_name_and_doc(function, name, _DOC.format(**texts, types=types, gives=gives, name=name), depth=3)
 
 
 def set_name_and_doc(function: Callable, name: str, doc: str, depth: int = 2) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval
 from phalanx.engine.mlir import hlo, ir
-from phalanx.lax.elementwise import ORDERED, check_dtype_kind, dtype_kind, emit_compare
+from phalanx.lax.elementwise import ORDERED, check_dtype_kind, declare_primitive, dtype_kind, emit_compare
 from phalanx.lax.indexing.static_slice import canonicalize_dim
 from phalanx.lax.shape import check_dims, dim_names, drop_dims, shift_past_batch
 from phalanx.lax.subbyte import widen_to_bytes
@@ -19,7 +19,7 @@ from phalanx.typing import Array, ArrayLike, DTypeLike
 class ArgExtreme(Primitive):
     """The index of the first extreme element along `dim`; NaN is more extreme than any number."""
 
-    is_max = True
+    is_max: bool
 
     def abstract_eval(self, x: ShapedArray, *, dim: int, dtype: np.dtype) -> Any:
         where = f"lax.{self.name}"
@@ -75,20 +75,12 @@ class ArgExtreme(Primitive):
         return self(x, dim=dim, dtype=dtype), b - (dim < b)
 
 
-class Argmax(ArgExtreme, name="argmax"):
-    """The index of the first maximum along `dim`."""
-
-
-class Argmin(ArgExtreme, name="argmin"):
-    """The index of the first minimum along `dim`."""
-
-    is_max = False
-
-
-argmax_p = Argmax()
-
-
-argmin_p = Argmin()
+argmax_p = declare_primitive(
+    "argmax", ArgExtreme, "The index of the first maximum along `dim`.", is_max=True, __module__=__name__
+)
+argmin_p = declare_primitive(
+    "argmin", ArgExtreme, "The index of the first minimum along `dim`.", is_max=False, __module__=__name__
+)
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Any:

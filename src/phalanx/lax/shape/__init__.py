@@ -37,5 +37,10 @@ from phalanx.lax.shape.reshape import (
     squeeze as squeeze,
     squeeze_p as squeeze_p,
 )
-from phalanx.lax.shape.rev import rev as rev, rev_p as rev_p
-from phalanx.lax.shape.transpose import move_dim as move_dim, transpose as transpose, transpose_p as transpose_p
+from phalanx.lax.shape.transpose import (
+    move_dim as move_dim,
+    rev as rev,
+    rev_p as rev_p,
+    transpose as transpose,
+    transpose_p as transpose_p,
+)
