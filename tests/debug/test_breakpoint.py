@@ -36,7 +36,7 @@ def test_the_debugger_sees_the_callers_variables(wrap, monkeypatch):
     assert (frame.f_code.co_filename, at) == (__file__, line)
 
 
-def test_other_debuggers_are_refused():
+def test_other_debugger_backends_are_an_error():
     with pytest.raises(ArgumentError) as e:
         phalanx.debug.breakpoint(backend="web")
     assert str(e.value) == (

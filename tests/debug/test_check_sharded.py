@@ -63,7 +63,7 @@ def test_random_numbers_and_keys_are_compared_exactly():
     assert len(report) > 3
 
 
-def test_keywords_of_types_are_kept_and_gradients_can_be_left_out():
+def test_integer_arguments_are_accepted_and_gradients_can_be_skipped():
     ints = np.arange(8)
     assert debug.check_sharded(lambda i, x: x[i % 4], ints, X[:, 0], in_shardings=(P("a"), None))
     calls = []
@@ -123,7 +123,7 @@ def test_a_gradient_that_differs_is_named_by_its_argument(mesh):
         debug.check_sharded(lambda t: scaled(t["x"]), {"x": X}, mesh=mesh, in_shardings=(P("data"),))
 
 
-def test_shard_map_without_its_collective_is_found(mesh):
+def test_check_sharded_finds_a_missing_collective(mesh):
     shard_map = getattr(phalanx, "shard_map", None)
     if shard_map is None:
         pytest.skip("no shard_map yet")
@@ -142,7 +142,7 @@ def test_shard_map_without_its_collective_is_found(mesh):
         )
 
 
-def test_what_cannot_be_cut_is_said(mesh):
+def test_arguments_that_no_mesh_splits_evenly_are_an_error(mesh):
     with pytest.raises(ArgumentError) as error:
         debug.check_sharded(jnp.sin, np.ones((11, 4), np.float32), in_shardings=(P("a"),))
     assert str(error.value) == (

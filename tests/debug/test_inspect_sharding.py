@@ -23,7 +23,7 @@ def matrix(mesh):
     return phalanx.device_put(np.ones((8, 16), np.float32), NamedSharding(mesh, P("x", "y")))
 
 
-def test_the_compiler_tells_what_it_chose(mesh, matrix):
+def test_inspect_array_sharding_reports_the_sharding_chosen_by_xla(mesh, matrix):
     seen = []
 
     @phalanx.jit
@@ -37,7 +37,7 @@ def test_the_compiler_tells_what_it_chose(mesh, matrix):
     assert sorted(seen, key=str) == [NamedSharding(mesh, P("x")), NamedSharding(mesh, P("y", "x"))]
 
 
-def test_what_it_chose_is_what_the_result_has(mesh, matrix):
+def test_the_inspected_sharding_equals_that_of_the_result(mesh, matrix):
     seen = []
     f = phalanx.jit(
         lambda x: (inspect_array_sharding(y := jnp.tanh(x) @ jnp.ones((16, 8)), callback=seen.append), y)[1]
@@ -45,7 +45,7 @@ def test_what_it_chose_is_what_the_result_has(mesh, matrix):
     assert [f(matrix).sharding] == seen
 
 
-def test_loops_and_derivatives_are_looked_into(mesh, matrix):
+def test_values_in_loops_and_derivatives_can_be_inspected(mesh, matrix):
     seen = []
 
     def body(carry, _):
@@ -60,7 +60,7 @@ def test_loops_and_derivatives_are_looked_into(mesh, matrix):
     assert len(seen) == 3
 
 
-def test_a_concrete_array_tells_at_once(mesh, matrix):
+def test_inspecting_a_concrete_array_calls_back_immediately(mesh, matrix):
     seen = []
     inspect_array_sharding(matrix, callback=seen.append)
     inspect_array_sharding(1.0, callback=seen.append)
@@ -77,7 +77,7 @@ def test_an_exception_of_the_callback_reaches_the_caller(matrix):
         phalanx.jit(lambda x: inspect_array_sharding(x, callback=fail))(matrix)
 
 
-def test_the_piece_of_one_device_is_refused(mesh, matrix):
+def test_inspecting_a_shard_inside_shard_map_is_an_error(mesh, matrix):
     f = lambda x: inspect_array_sharding(x, callback=print)
     with pytest.raises(RuleError) as error:
         phalanx.jit(phalanx.shard_map(f, mesh=mesh, in_specs=P("x", "y"), out_specs=P()))(matrix)
@@ -97,14 +97,14 @@ def disk_cache(tmp_path):
     phalanx.config.update("persistent_cache_min_compile_time_secs", 1.0)
 
 
-def test_a_program_that_asks_is_not_taken_from_the_cache_on_disk(disk_cache, matrix):
+def test_a_program_with_an_inspection_is_not_cached_on_disk(disk_cache, matrix):
     seen = []
     for _ in range(2):
         phalanx.jit(lambda x: inspect_array_sharding(x * 3, callback=seen.append))(matrix)
     assert len(seen) == 2
 
 
-def test_a_drawing_inside_jit_shows_what_the_compiler_chose(matrix, capsys):
+def test_a_drawing_inside_jit_shows_the_sharding_chosen_by_xla(matrix, capsys):
     visualize_array_sharding(matrix.T, plain=True)
     outside = capsys.readouterr().out
     phalanx.jit(lambda x: visualize_array_sharding(x.T, plain=True))(matrix)

@@ -22,7 +22,7 @@ def annotated(x):
     return jnp.sin(x)
 
 
-def test_a_trace_shows_what_is_annotated(tmp_path):
+def test_a_profile_contains_annotations(tmp_path):
     with profiler.trace(tmp_path, create_perfetto_trace=True):
         with profiler.StepTraceAnnotation("step", step_num=3), profiler.TraceAnnotation("inside"):
             profiler.annotate_function(annotated, name="another")(jnp.ones(8)).block_until_ready()
@@ -31,7 +31,7 @@ def test_a_trace_shows_what_is_annotated(tmp_path):
     assert json.loads(gzip.decompress(perfetto.read_bytes()))["traceEvents"]
 
 
-def test_a_trace_takes_options(tmp_path):
+def test_a_profile_accepts_options(tmp_path):
     options = profiler.ProfileOptions()
     options.host_tracer_level = 0
     profiler.start_trace(tmp_path, profiler_options=options)
@@ -41,7 +41,7 @@ def test_a_trace_takes_options(tmp_path):
     assert "unseen" not in names(tmp_path)
 
 
-def test_there_is_one_recording_at_a_time(tmp_path):
+def test_unmatched_starts_and_stops_of_profiles_are_errors(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         profiler.stop_trace()
     assert str(caught.value) == (
@@ -59,7 +59,7 @@ def test_there_is_one_recording_at_a_time(tmp_path):
         profiler.stop_server()
 
 
-def test_an_annotated_function_is_called_as_before():
+def test_an_annotated_function_keeps_its_behaviour():
     assert annotated.__name__ == "annotated"
     assert profiler.annotate_function(name="x")(lambda a, b=1: a + b)(2, b=3) == 5
     with pytest.raises(ArgumentTypeError, match="annotate_function, argument func"):
@@ -73,7 +73,7 @@ def test_memory_profiles_are_gzipped(tmp_path):
     assert held.shape == (1000,)
 
 
-def test_the_environment_is_told(capsys, monkeypatch):
+def test_print_environment_info_shows_versions_and_variables(capsys, monkeypatch):
     monkeypatch.setenv("PHALANX_TOLD", "1")
     text = phalanx.print_environment_info(return_string=True)
     assert "jaxlib: " in text

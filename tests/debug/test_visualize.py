@@ -23,7 +23,7 @@ def drawn(capsys, shape, sharding, **options):
     return capsys.readouterr().out
 
 
-def test_a_matrix_is_a_grid_of_its_parts(mesh, capsys):
+def test_a_matrix_is_drawn_as_a_grid_of_shards(mesh, capsys):
     assert drawn(capsys, (8, 8), NamedSharding(mesh, P("x", "y")), plain=True, scale=0.5) == (
         "┌─────────┬─────────┐\n"
         "│  CPU 0  │  CPU 1  │\n"
@@ -37,7 +37,7 @@ def test_a_matrix_is_a_grid_of_its_parts(mesh, capsys):
     )
 
 
-def test_replicas_share_a_part(mesh, capsys):
+def test_replicas_share_a_cell(mesh, capsys):
     assert drawn(capsys, (8, 8), NamedSharding(mesh, P(None, "x")), plain=True, scale=0.3) == (
         "┌─────────┬─────────┬─────────┬─────────┐\n"
         "│         │         │         │         │\n"
@@ -57,7 +57,7 @@ def test_a_long_label_is_wrapped(mesh, capsys):
     )
 
 
-def test_a_scalar_is_one_part(mesh, capsys):
+def test_a_scalar_is_one_cell(mesh, capsys):
     assert "CPU 0,1,2,3,4,5,6,7" in drawn(capsys, (), NamedSharding(mesh, P()), plain=True, min_width=30)
 
 
@@ -68,7 +68,7 @@ def test_a_mesh_without_devices_is_drawn_by_number(capsys):
     )
 
 
-def test_an_array_is_drawn_by_its_sharding(mesh, capsys):
+def test_an_array_is_drawn_with_its_sharding(mesh, capsys):
     class Array:
         shape, sharding = (8,), NamedSharding(mesh, P("x"))
 
@@ -76,7 +76,7 @@ def test_an_array_is_drawn_by_its_sharding(mesh, capsys):
     assert capsys.readouterr().out == drawn(capsys, (8,), Array.sharding, plain=True)
 
 
-def test_every_part_has_its_own_colour(mesh, capsys, monkeypatch):
+def test_every_shard_has_a_distinct_colour(mesh, capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -90,13 +90,13 @@ def test_every_part_has_its_own_colour(mesh, capsys, monkeypatch):
     assert "48;2;255;0;0" in drawn(capsys, (8, 8), sharding, color_map=lambda place: (1.0, 0.0, 0.0, 1.0))
 
 
-def test_without_a_terminal_the_coloured_drawing_is_the_plain_one(mesh, capsys, monkeypatch):
+def test_without_a_terminal_the_coloured_drawing_equals_the_plain_one(mesh, capsys, monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     sharding = NamedSharding(mesh, P("x", "y"))
     assert drawn(capsys, (8, 8), sharding) == drawn(capsys, (8, 8), sharding, plain=True)
 
 
-def test_more_than_two_dimensions_are_one_plane_after_another(mesh, capsys):
+def test_arrays_of_rank_3_are_drawn_plane_by_plane(mesh, capsys):
     assert drawn(capsys, (6, 4, 4), NamedSharding(mesh, P("y", "x")), plain=True, scale=0.5, max_width=20) == (
         "[0:3, :, :]\n"
         "┌────────────┐\n"
@@ -121,7 +121,7 @@ def test_more_than_two_dimensions_are_one_plane_after_another(mesh, capsys):
     )
 
 
-def test_an_uneven_dimension_ends_in_shorter_parts(mesh, capsys):
+def test_an_uneven_dimension_ends_in_shorter_cells(mesh, capsys):
     assert drawn(capsys, (9,), NamedSharding(mesh, P(("x", "y"))), plain=True, max_width=200, min_width=12) == (
         "┌────────────┬────────────┬────────────┬────────────┬───────┬───────┬───────┬───────┐\n"
         "│            │            │            │            │       │ CPU 5 │ CPU 6 │ CPU 7 │\n"
@@ -136,7 +136,7 @@ def elements(text: str, tag: str) -> list[ET.Element]:
     return [e for e in ET.fromstring(text).iter() if e.tag.rpartition("}")[2] == tag]
 
 
-def test_svg_has_a_named_coloured_box_for_each_part(mesh):
+def test_svg_has_a_coloured_box_for_each_shard(mesh):
     text = draw_sharding((8, 9), NamedSharding(mesh, P("x", "y"))).svg()
     assert [e.text for e in elements(text, "title")][:3] == [
         "[0:2, 0:5] on CPU 0",
@@ -168,7 +168,7 @@ def test_labels_are_readable_on_their_colour(mesh):
     assert 'fill="#000"' in draw_sharding((8,), sharding, color_map=lambda place: (0.9, 0.9, 0.3)).svg()
 
 
-def test_a_drawing_needs_a_sharding():
+def test_drawing_without_a_sharding_is_an_error():
     with pytest.raises(ArgumentTypeError) as error:
         draw_sharding((8,))
     assert str(error.value) == (

@@ -21,7 +21,7 @@ def test_an_artifact_of_a_released_version_runs(path):
         assert list(map(str, found.vjp().in_avals[: len(leaves)])) == list(map(str, found.in_avals))
 
 
-def test_there_is_a_corpus():
+def test_the_corpus_is_not_empty():
     assert {path.stem for path in DATA.glob("*.phalanx")} >= {
         "v1-trees",
         "v1-shapes",

@@ -25,7 +25,7 @@ def product(a, b):
 
 
 @pytest.mark.parametrize("mesh", (WIDE, TYPED))
-def test_a_program_is_lowered_for_as_many_devices_as_the_mesh_says(mesh):
+def test_a_program_is_lowered_for_all_devices_of_an_abstract_mesh(mesh):
     args = shape((128, 16), P("x"), mesh), shape((16, 8), P(None, "y"), mesh)
     lowered = product.trace(*args).lower(lowering_platforms=("tpu",))
     text = lowered.as_text()
@@ -41,7 +41,7 @@ def test_a_program_is_lowered_for_as_many_devices_as_the_mesh_says(mesh):
     )
 
 
-def test_the_platform_is_that_of_the_mesh_or_of_this_process():
+def test_the_platform_defaults_to_that_of_the_mesh_then_to_that_of_the_process():
     pick = phalanx.jit(lambda x: lax.platform_dependent(x, cpu=jnp.sin, tpu=jnp.cos))
     assert "stablehlo.sine" in pick.lower(shape((64,), P("x"))).as_text()
     tpus = AbstractMesh((64,), ("x",), abstract_device=AbstractDevice("TPU v5e", num_cores=1, platform="tpu"))
@@ -59,7 +59,7 @@ def test_the_platform_is_that_of_the_mesh_or_of_this_process():
     )
 
 
-def test_the_mesh_may_be_named_by_the_program_or_by_the_context_alone():
+def test_an_abstract_mesh_is_taken_from_the_program_or_the_context():
     x = phalanx.ShapeDtypeStruct((128,), "float32")
     total = lambda x: lax.psum(x.sum(), "x")
     mapped = phalanx.shard_map(total, mesh=WIDE, in_specs=P("x"), out_specs=P())
@@ -71,13 +71,13 @@ def test_the_mesh_may_be_named_by_the_program_or_by_the_context_alone():
     assert "mhlo.num_partitions = 512" in text
 
 
-def test_large_constants_stay_where_they_are():
+def test_large_constants_can_be_lowered_for_an_abstract_mesh():
     weights = jnp.asarray(np.ones((128, 128), np.float32))
     lowered = phalanx.jit(lambda x: x @ weights).lower(shape((64, 128), P("x")))
     assert "mhlo.num_partitions = 512" in lowered.as_text()
 
 
-def test_types_of_results_say_how_they_lie():
+def test_types_of_results_have_shardings_over_an_abstract_mesh():
     args = shape((128, 16), P("x"), TYPED), shape((16, 8), P(None, "y"), TYPED)
     expected = NamedSharding(TYPED, P("x", "y"))
     assert product.trace(*args).out_info.sharding is expected
@@ -85,7 +85,7 @@ def test_types_of_results_say_how_they_lie():
     assert phalanx.eval_shape(lambda a, b: a @ b, *args).sharding is expected
 
 
-def test_a_mesh_may_know_its_devices():
+def test_an_abstract_mesh_keeps_its_abstract_device():
     device = AbstractDevice("TPU v5e", num_cores=1, platform="tpu")
     mesh = AbstractMesh((4,), ("x",), abstract_device=device)
     assert mesh.abstract_device == device

@@ -34,7 +34,7 @@ def test_pure_callback_under_every_transformation():
         phalanx.grad(lambda x: sort(x).sum())(X)
 
 
-def test_a_callback_for_each_example_sees_rows_that_lie_apart():
+def test_a_sequential_callback_works_on_sharded_rows():
     mesh = phalanx.make_mesh((8,), ("x",))  # Explicit: the types say that rows lie apart
     x = phalanx.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(mesh, PartitionSpec("x")))
     double = lambda v: phalanx.pure_callback(
@@ -96,7 +96,7 @@ def test_exceptions_reach_the_caller():
         phalanx.block_until_ready(phalanx.jit(lambda x: phalanx.pure_callback(fail, SHAPE, x))(X))
 
 
-def test_an_exception_has_its_own_traceback():
+def test_an_exception_of_a_callback_keeps_its_traceback():
     def fail(x):
         raise KeyError("from the host")
 
@@ -110,7 +110,7 @@ def test_an_exception_has_its_own_traceback():
         assert frames[-1] == "fail"
 
 
-def test_eager_calls_leave_nothing_behind():
+def test_eager_callbacks_are_not_kept_alive():
     before = len(host_callback_p.calls)
     for i in range(3):
         assert phalanx.pure_callback(lambda x: x + 1, phalanx.ShapeDtypeStruct((), "int32"), i) == i + 1
@@ -123,14 +123,14 @@ def test_eager_calls_leave_nothing_behind():
     assert phalanx.pure_callback(np.sort, SHAPE, there).devices() == {phalanx.devices()[3]}
 
 
-def test_callbacks_have_no_derivative_but_integers_pass():
+def test_differentiating_a_callback_is_an_error_unless_its_result_is_an_integer():
     count = lambda x: io_callback(lambda v: np.int32(v.size), phalanx.ShapeDtypeStruct((), "int32"), x)
     np.testing.assert_array_equal(phalanx.grad(lambda x: x.sum() * count(x))(X), np.full(3, 3.0))
     with pytest.raises(RuleError, match="differentiation of a callback"):
         phalanx.grad(lambda x: io_callback(np.sum, phalanx.ShapeDtypeStruct((), "float32"), x))(X)
 
 
-def test_a_sharding_names_the_device_that_calls():
+def test_the_sharding_argument_selects_the_device_that_calls():
     mesh = phalanx.make_mesh((8,), ("d",))
     x = phalanx.device_put(np.arange(8.0, dtype=np.float32), phalanx.NamedSharding(mesh, phalanx.P("d")))
     there = phalanx.sharding.SingleDeviceSharding(phalanx.devices()[5])
@@ -150,12 +150,12 @@ def test_a_sharding_names_the_device_that_calls():
         phalanx.pure_callback(np.sort, SHAPE, X, sharding=x.sharding)
 
 
-def test_wrong_results_are_refused():
+def test_wrong_results_of_callbacks_are_errors():
     with pytest.raises(ValueError, match="change result_shape_dtypes"):
         phalanx.block_until_ready(phalanx.pure_callback(lambda x: x[:2], SHAPE, X))
 
 
-def test_results_of_64_bits_become_those_of_arrays_as_everywhere():
+def test_results_of_64_bits_are_narrowed_without_x64():
     def call(result, dtype):
         shape = phalanx.ShapeDtypeStruct(np.shape(result), dtype)
         return phalanx.jit(lambda x: phalanx.pure_callback(lambda _: result, shape, x))(1.0)
@@ -185,7 +185,7 @@ def test_debug_print_shows_values(capfd):
     assert "no f-strings" in str(e.value)
 
 
-def test_debug_callbacks_survive_gradients_and_dead_code():
+def test_debug_callbacks_run_under_gradients_and_in_dead_code():
     seen = []
 
     def f(x):
@@ -200,7 +200,7 @@ def test_debug_callbacks_survive_gradients_and_dead_code():
     assert seen == [(3,)] * 3
 
 
-def test_callbacks_on_a_mesh_see_whole_arrays():
+def test_callbacks_on_a_mesh_receive_unsharded_arrays():
     mesh = phalanx.make_mesh((8,), ("d",))
     x = phalanx.device_put(np.arange(8, dtype=np.float32), phalanx.sharding.NamedSharding(mesh, phalanx.P("d")))
     seen = []

@@ -51,7 +51,7 @@ def each(mesh, f):
 
 @ORDERED
 @pytest.mark.parametrize("run", [lambda f: f, phalanx.jit])
-def test_each_device_taps_its_piece_and_is_named(mesh, taps, ordered, run):
+def test_each_device_taps_its_shard_and_passes_its_device(mesh, taps, ordered, run):
     tap = lambda x: id_tap(taps, x, tap_with_device=True, ordered=ordered)
     np.testing.assert_array_equal(run(each(mesh, lambda x: tap(x) * 2))(X), 2 * X)
     assert taps.take() == {i: [([float(i)], ())] for i in range(8)}
@@ -75,7 +75,7 @@ def test_in_a_loop_each_device_keeps_its_order(mesh, taps):
     assert taps.take() == wanted
 
 
-def test_devices_of_a_mesh_in_another_order_are_named_right(taps):
+def test_taps_receive_the_right_device_on_a_permuted_mesh(taps):
     mesh = phalanx.sharding.Mesh(np.array(phalanx.devices())[::-1], ("x",))
     f = phalanx.shard_map(lambda x: id_tap(taps, x, tap_with_device=True), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
     out = phalanx.jit(f)(phalanx.device_put(X, NamedSharding(mesh, P("x"))))
@@ -83,7 +83,7 @@ def test_devices_of_a_mesh_in_another_order_are_named_right(taps):
     assert taps.take() == {i: [([7.0 - i], ())] for i in range(8)}
 
 
-def test_calls_give_each_device_its_own(mesh):
+def test_each_device_receives_the_result_of_its_call(mesh):
     shape = phalanx.ShapeDtypeStruct((1,), "float32")
 
     def twice_and_where(x, device):
@@ -108,7 +108,7 @@ def test_prints_name_the_device(mesh, capfd):
 
 
 @ORDERED
-def test_an_exception_on_one_device_reaches_whoever_waits(mesh, ordered):
+def test_an_exception_on_one_device_is_raised_by_the_barrier(mesh, ordered):
     def fail(arg, transforms, device):
         if device.id == 3:
             raise LookupError("from device 3")
@@ -121,7 +121,7 @@ def test_an_exception_on_one_device_reaches_whoever_waits(mesh, ordered):
 
 
 @ORDERED
-def test_where_the_partitioner_keeps_axes_one_device_of_each_group_calls(mesh, taps, ordered):
+def test_one_device_calls_for_each_shard_of_a_partly_manual_shard_map(mesh, taps, ordered):
     some = lambda f: phalanx.jit(phalanx.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}))
     x = phalanx.device_put(X.reshape(4, 2), NamedSharding(mesh, P("x", "y")))
     shape = phalanx.ShapeDtypeStruct((1, 2), "float32")
@@ -161,7 +161,7 @@ NESTINGS = {
 @ORDERED
 @pytest.mark.parametrize("run", [lambda f: f, phalanx.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("name", NESTINGS)
-def test_taps_in_every_nesting_of_pmap(taps, name, run, ordered):
+def test_taps_run_in_every_nesting_of_pmap(taps, name, run, ordered):
     nest, shape, wanted = NESTINGS[name]
     x = X[: np.prod(shape)].reshape(shape)
     tapped = run(nest(lambda x: id_tap(taps, x, tap_with_device=True, ordered=ordered)))
@@ -179,7 +179,7 @@ def test_the_outer_of_two_pmaps_taps_once_for_each_row(taps):
     assert taps.take() == {2 * i: [(row, ()), ([2 * v for v in row], ())] for i, row in enumerate(rows)}
 
 
-def test_a_function_that_only_taps_is_run(mesh, taps):
+def test_a_function_without_results_still_taps(mesh, taps):
     f = phalanx.shard_map(
         lambda x: (id_tap(taps, x, tap_with_device=True), ())[1], mesh=mesh, in_specs=P(("x", "y")), out_specs=()
     )
@@ -187,7 +187,7 @@ def test_a_function_that_only_taps_is_run(mesh, taps):
     assert taps.take() == {i: [([float(i)], ())] for i in range(8)}
 
 
-def test_a_tap_may_look_at_what_is_shared(mesh, taps):
+def test_a_replicated_value_can_be_tapped(mesh, taps):
     f = phalanx.shard_map(
         lambda x: id_tap(taps, lax.psum(x, ("x", "y")), tap_with_device=True),
         mesh=mesh,
@@ -198,7 +198,7 @@ def test_a_tap_may_look_at_what_is_shared(mesh, taps):
     assert taps.take() == {i: [([28.0], ())] for i in range(8)}
 
 
-def test_a_partitioned_callback_is_called_by_each_device_with_its_piece():
+def test_a_partitioned_callback_receives_the_shard_of_each_device():
     mesh = make_mesh((4, 2), ("x", "y"))
     x = phalanx.device_put(X.reshape(4, 2), NamedSharding(mesh, P("x", "y")))
     seen = []
@@ -225,7 +225,7 @@ def test_a_partitioned_callback_is_called_by_each_device_with_its_piece():
     assert take() == [("b", 1.0)]
 
 
-def test_a_partitioned_callback_needs_to_know_how_arrays_lie():
+def test_a_partitioned_callback_of_values_without_sharding_types_is_an_error():
     mesh = make_mesh((8,), ("x",), AxisType.Auto)
     x = phalanx.device_put(X, NamedSharding(mesh, P("x")))
     with pytest.raises(ArgumentError) as error:

@@ -171,25 +171,25 @@ def assert_same(got, want):
 
 
 @pytest.mark.parametrize("n", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4)), 8])
-def test_shard_map_is_vmap(n):
+def test_collectives_of_shard_map_equal_those_of_vmap(n):
     assert_same(by_shard_map(n, phalanx.make_mesh((n,), ("x",)), "x"), by_vmap(n))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 8])
-def test_shard_map_that_tracks_nothing_is_vmap(n):
+def test_collectives_of_shard_map_without_check_vma_equal_those_of_vmap(n):
     assert_same(by_shard_map(n, phalanx.make_mesh((n,), ("x",)), "x", check_vma=False), by_vmap(n))
 
 
 @pytest.mark.slow
-def test_two_axes_are_one_whose_last_part_runs_fastest():
+def test_collectives_over_two_axes_treat_the_last_one_as_minor():
     mesh = phalanx.make_mesh((4, 2), ("x", "y"))
     want = by_vmap(8)
     assert_same(by_shard_map(8, mesh, ("x", "y"), but=["groups"]), want)
 
 
 @pytest.mark.slow
-def test_pmap_and_soft_pmap_are_vmap():
+def test_collectives_of_pmap_and_soft_pmap_equal_those_of_vmap():
     want = by_vmap(8)
     for over_rows in (phalanx.pmap, phalanx.soft_pmap):
         run = lambda f, w, x, over=over_rows: over(lambda w, v: f(w, v, "x"), "x", in_axes=(None, 0))(w, x)
@@ -197,7 +197,7 @@ def test_pmap_and_soft_pmap_are_vmap():
 
 
 @pytest.mark.slow
-def test_xmap_is_vmap():
+def test_collectives_of_xmap_equal_those_of_vmap():
     run = lambda f, w, x: xmap(
         lambda w, v: f(w, v, "x"), in_axes=({}, {0: "x"}), out_axes={0: "x"}, axis_resources={"x": "devices"}
     )(w, x)
@@ -205,7 +205,7 @@ def test_xmap_is_vmap():
         assert_same(all_of(run, W, X), by_vmap(8))
 
 
-def test_types_tell_what_varies_in_every_derived_program():
+def test_every_derived_program_has_correct_varying_axes():
     mesh = phalanx.make_mesh((2,), ("x",))
 
     def run(f, w, x):
@@ -252,7 +252,7 @@ def rows_of(xp, mesh, check):
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_gradients_inside_are_those_of_the_peer(check):
+def test_gradients_inside_shard_map_equal_those_of_jax(check):
     jax = pytest.importorskip("jax")
     want = rows_of(jax, jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",)), check)
     for name, got in rows_of(phalanx, phalanx.make_mesh((4,), ("x",)), check).items():

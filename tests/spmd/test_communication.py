@@ -46,7 +46,7 @@ def test_a_sum_over_a_sharded_dimension_is_one_reduction_over_its_axis(mesh):
     assert repr(collectives(total, X)) == "no collectives"
 
 
-def test_moves_between_shardings(mesh):
+def test_the_collectives_of_reshardings_are_listed(mesh):
     def moved(before, after):
         there = NamedSharding(mesh, P(*after))
         return collectives(phalanx.jit(lambda x: x, out_shardings=there), put(X, mesh, *before))
@@ -57,7 +57,7 @@ def test_moves_between_shardings(mesh):
     assert swap[:3] == ("collective-permute", 32, ("data", "model")) and (4, 1) in swap.groups
 
 
-def test_loops_are_said(mesh):
+def test_collectives_in_loops_are_reported_with_trip_counts(mesh):
     def f(x):
         return lax.fori_loop(0, 7, lambda i, s: s + jnp.sum(x * s, axis=0), jnp.ones(8))
 
@@ -73,7 +73,7 @@ def test_loops_are_said(mesh):
     assert found and all(c.loops == (None,) for c in found) and "in a loop, at" in str(found[0])
 
 
-def test_stages_and_meshes_inside_the_program_are_understood(mesh):
+def test_collectives_accepts_stages_and_finds_meshes_inside_the_program(mesh):
     x = put(X, mesh, "data")
     traced = phalanx.jit(total).trace(x)
     assert collectives(traced) == collectives(traced.lower()) == collectives(traced.lower().compile())
@@ -88,7 +88,7 @@ def test_stages_and_meshes_inside_the_program_are_understood(mesh):
     assert c.axes == ("data",)
 
 
-def test_what_is_not_allowed_is_refused_with_its_line(mesh):
+def test_a_collective_that_is_not_allowed_is_an_error_with_its_source_line(mesh):
     x = put(X, mesh, "data")
     assert_collectives(total, x, allowed=("all-reduce",), required=("all-reduce",))
     assert_collectives(total, x, allowed={"all-reduce": "data"})
@@ -106,7 +106,7 @@ def test_what_is_not_allowed_is_refused_with_its_line(mesh):
         assert_collectives(total, x, allowed=("allgather",))
 
 
-def test_programs_that_send_along_a_forbidden_axis_are_refused(mesh):
+def test_a_collective_along_a_forbidden_axis_is_an_error(mesh):
     x, everywhere = put(X, mesh, "data", "model"), phalanx.jit(total)
     everywhere(x)  # compiled before, without the option
     per_device = lambda f, out: phalanx.shard_map(f, mesh=mesh, in_specs=P("data", "model"), out_specs=out)
@@ -133,7 +133,7 @@ def test_programs_that_send_along_a_forbidden_axis_are_refused(mesh):
     )
 
 
-def test_forbidden_axes_may_be_explicit_ones():
+def test_no_collectives_applies_to_explicit_axes():
     mesh = make_mesh((4, 2), ("data", "model"))
     with set_mesh(mesh), no_collectives({"data"}):
         x = phalanx.device_put(X, P("data", "model"))

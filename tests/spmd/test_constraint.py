@@ -33,7 +33,7 @@ def message(call):
     return str(error.value)
 
 
-def test_inside_jit_the_partitioner_keeps_to_it(mesh):
+def test_a_constraint_determines_the_sharding_inside_jit(mesh):
     sharding = NamedSharding(mesh, P("y", "x"))
 
     @jit
@@ -65,7 +65,7 @@ def test_uneven_dimensions_are_allowed_inside_jit(mesh):
     np.testing.assert_array_equal(np.asarray(f(values(10, 3))), values(10, 3))
 
 
-def test_a_tree_takes_a_prefix_and_a_bare_spec_the_mesh_in_force(mesh):
+def test_a_constraint_accepts_tree_prefixes_and_specs_over_the_current_mesh(mesh):
     tree = {"a": values(8), "b": [values(8, 2), values(4)]}
     with mesh:
         out = with_sharding_constraint(tree, {"a": P("x"), "b": P("y")})
@@ -79,7 +79,7 @@ def test_a_tree_takes_a_prefix_and_a_bare_spec_the_mesh_in_force(mesh):
     )
 
 
-def test_outside_jit_it_places(mesh):
+def test_an_eager_constraint_places_the_array(mesh):
     sharding = NamedSharding(mesh, P("x"))
     x = with_sharding_constraint(values(8, 8), sharding)
     assert x.sharding is sharding and x.committed
@@ -89,7 +89,7 @@ def test_outside_jit_it_places(mesh):
     assert z.sharding.spec == P(None, "x")
 
 
-def test_its_derivative_and_transpose_are_itself(mesh):
+def test_the_derivative_of_a_constraint_is_a_constraint(mesh):
     sharding = NamedSharding(mesh, P("x"))
 
     def f(x):
@@ -115,7 +115,7 @@ def specs_of(fun, *args):
     ]
 
 
-def test_vmap_leaves_the_new_dimension_open_or_gives_it_axes(mesh):
+def test_vmap_of_a_constraint_leaves_the_new_dimension_open_or_shards_it(mesh):
     sharding = NamedSharding(mesh, P("x"))
 
     def f(x):
@@ -138,7 +138,7 @@ def test_vmap_leaves_the_new_dimension_open_or_gives_it_axes(mesh):
     )
 
 
-def test_device_put_is_differentiable_and_its_transpose_goes_back(mesh):
+def test_the_transpose_of_device_put_restores_the_placement(mesh):
     x = device_put(values(8), all_devices("cpu")[1])
     sharding = NamedSharding(mesh, P("x"))
     y, pull = ph.vjp(lambda x: device_put(x, sharding), x)
@@ -148,7 +148,7 @@ def test_device_put_is_differentiable_and_its_transpose_goes_back(mesh):
     np.testing.assert_array_equal(np.asarray(x_bar), np.ones(8))
 
 
-def test_device_put_inside_jit_says_how_the_value_lies(mesh):
+def test_device_put_inside_jit_is_a_sharding_constraint(mesh):
     sharding = NamedSharding(mesh, P("x"))
     y = jit(lambda x: lax.neg(device_put(lax.neg(x), sharding)))(values(8))
     assert y.sharding.num_devices == 8
@@ -156,7 +156,7 @@ def test_device_put_inside_jit_says_how_the_value_lies(mesh):
     assert float(jit(lambda x: device_put(x))(3.0)) == 3.0
 
 
-def test_what_does_not_fit_is_refused(mesh):
+def test_a_constraint_that_does_not_fit_is_an_error(mesh):
     sharding = NamedSharding(mesh, P("x", None))
     assert message(lambda: jit(lambda x: with_sharding_constraint(x, sharding))(values(8))) == (
         "with_sharding_constraint, argument x: expected a spec of at most 1 entry for f32[8], got PartitionSpec('x', "
@@ -177,7 +177,7 @@ def test_what_does_not_fit_is_refused(mesh):
     )
 
 
-def test_a_block_inside_a_compiled_function_says_the_mesh_of_bare_specs(mesh):
+def test_a_mesh_block_inside_a_compiled_function_applies_to_bare_specs(mesh):
     other = auto_mesh((8,), ("z",))
 
     def f(x):
@@ -196,7 +196,7 @@ def test_a_block_inside_a_compiled_function_says_the_mesh_of_bare_specs(mesh):
 
 
 @pytest.mark.parametrize("outer", [AxisType.Auto, AxisType.Explicit])
-def test_types_over_explicit_axes_keep_their_mesh_inside_a_compiled_function(mesh, outer):
+def test_a_mesh_with_other_axis_types_inside_a_compiled_function_is_an_error(mesh, outer):
     other = make_mesh((8,), ("z",), axis_types=(AxisType.Explicit,)) if outer is AxisType.Auto else auto_mesh((8,), "z")
     around = make_mesh((4, 2), ("x", "y"), axis_types=(outer, outer))
 

@@ -48,7 +48,7 @@ def transforms(calls):
     return transform
 
 
-def test_what_is_parallel_stays_where_it_is():
+def test_a_custom_partitioning_of_parallel_dimensions_communicates_nothing():
     calls = []
     f = transforms(calls)
     x = placed(np.random.default_rng(0).normal(size=(8, 16)).astype(np.complex64), ("x", "y"))
@@ -60,7 +60,7 @@ def test_what_is_parallel_stays_where_it_is():
     assert phalanx.jit(lambda x: f(x).sum())(x).shape == ()
 
 
-def test_one_device_runs_the_function_as_it_is():
+def test_one_device_and_shard_map_run_the_function_itself():
     calls = []
     f = transforms(calls)
     x = jnp.ones((2, 4), jnp.complex64)
@@ -70,7 +70,7 @@ def test_one_device_runs_the_function_as_it_is():
     assert not calls
 
 
-def test_devices_may_exchange_what_they_hold():
+def test_a_custom_partitioning_may_use_collectives():
     @custom_partitioning
     def product(a, b):
         return a @ b
@@ -125,7 +125,7 @@ def test_static_arguments_keywords_trees_and_constants():
     assert float(out["total"]) == x.sum() and set(seen) == {2}
 
 
-def test_derivatives_and_vmap_are_those_of_the_function():
+def test_derivatives_and_vmap_of_custom_partitioning_use_the_function():
     f = transforms([])
     x = jnp.arange(8.0).reshape(2, 4)
     loss = lambda f: lambda x: jnp.abs(f(x.astype(jnp.complex64))).sum()
@@ -134,7 +134,7 @@ def test_derivatives_and_vmap_are_those_of_the_function():
     np.testing.assert_allclose(np.asarray(phalanx.vmap(f)(x)), np.fft.fft(np.asarray(x)), rtol=1e-5, atol=1e-5)
 
 
-def test_rules_are_read_and_said_again():
+def test_a_sharding_rule_is_parsed_and_printed():
     rule = SdyShardingRule.parse("... (i j) k, -> ... i k", i=4)
     assert repr(rule) == "SdyShardingRule(... (i j) k,  -> ... i k)"
     assert rule.operand_mappings == (ArrayMapping(BATCHING, CompoundFactor("i", "j"), "k"), ArrayMapping())
@@ -174,13 +174,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("rule", REFUSED, ids=str)
-def test_rules_that_cannot_be_read_are_refused(rule):
+def test_a_malformed_sharding_rule_is_an_error(rule):
     with pytest.raises(ShardingError) as error:
         custom_partitioning(jnp.sin).def_partition(lambda *_: None, sharding_rule=rule)
     assert str(error.value) == REFUSED[rule]
 
 
-def test_names_that_stand_nowhere_are_refused():
+def test_an_option_with_an_unknown_dimension_name_is_an_error():
     with pytest.raises(ShardingError) as error:
         custom_partitioning(jnp.sin).def_partition(lambda *_: None, sharding_rule="i -> i", reduction_factors=("j",))
     assert str(error.value) == (
@@ -194,7 +194,7 @@ def times(factor):
     return lambda mesh, args, result: (mesh, lambda x: x * factor, args[0].sharding, (args[0].sharding,))
 
 
-def test_programs_are_not_taken_for_those_of_other_partitions(tmp_path):
+def test_programs_with_custom_partitioning_are_not_cached_on_disk(tmp_path):
     """A stored program knew the call by a number, which another process gives to another function."""
     x = placed(np.ones((4, 8), np.float32), "x")
     phalanx.config.update("compilation_cache_dir", str(tmp_path))
@@ -207,7 +207,7 @@ def test_programs_are_not_taken_for_those_of_other_partitions(tmp_path):
         phalanx.config.update("persistent_cache_min_compile_time_secs", 1.0)
 
 
-def test_the_last_definition_holds():
+def test_a_second_def_partition_replaces_the_first():
     f = custom_partitioning(lambda x: x * 2)
     x = placed(np.ones((4, 8), np.float32), "x")
     for factor in (3, 4):
@@ -215,14 +215,14 @@ def test_the_last_definition_holds():
         np.testing.assert_array_equal(np.asarray(f(x)), factor)
 
 
-def test_an_exported_program_runs_the_function_as_it_is():
+def test_an_exported_program_runs_the_function_itself():
     x = placed(np.ones((4, 8), np.float32), "x")
     exported = phalanx.export.export(doubled(times(3)))(x)
     assert "custom_partitioning" not in exported.mlir_module()
     np.testing.assert_array_equal(np.asarray(exported.call(x)), 2)
 
 
-def test_an_argument_without_a_position_is_refused():
+def test_a_keyword_only_argument_is_an_error():
     f = custom_partitioning(lambda x, *, by=2: x * by)
     f.def_partition(times(3), sharding_rule="i -> i")
     with pytest.raises(
@@ -238,7 +238,7 @@ def doubled(partition, rule="i j -> i j"):
     return phalanx.jit(f)
 
 
-def test_what_does_not_fit_is_said_where_it_was_called():
+def test_a_partitioning_that_does_not_fit_is_an_error_of_the_call():
     x = placed(np.ones((4, 8), np.float32), "x")
     rows = NamedSharding(MESH, P("x"))
     with pytest.raises(ShapeError) as error:
@@ -263,7 +263,7 @@ def test_what_does_not_fit_is_said_where_it_was_called():
         doubled(lambda *_: {}["the user's own"])(x)
 
 
-def test_programs_that_fail_side_by_side_fail_for_their_own_reasons():
+def test_concurrent_compilations_raise_their_own_errors():
     x = placed(np.ones((4, 8), np.float32), "x")
 
     def failure(number):
@@ -275,7 +275,7 @@ def test_programs_that_fail_side_by_side_fail_for_their_own_reasons():
         assert list(threads.map(failure, range(8))) == list(range(8))
 
 
-def test_a_mesh_is_found_or_asked_for():
+def test_custom_partitioning_without_a_mesh_is_an_error():
     f = doubled(lambda mesh, args, result: (mesh, lambda x: x * 2, args[0].sharding, (args[0].sharding,)))
     split = NamedSharding(MESH, P(("x", "y")))
     unnamed = phalanx.sharding.GSPMDSharding(phalanx.devices(), split._to_xla_hlo_sharding(2))

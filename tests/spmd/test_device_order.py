@@ -70,7 +70,7 @@ def test_an_array_keeps_its_buffers_when_only_the_order_changes(forth, back):
     assert reorder_devices(a.sharding, forth._device_assignment, 1) is forth
 
 
-def test_a_deleted_array_on_several_devices_is_an_error_and_not_the_end(forth):
+def test_using_a_deleted_sharded_array_is_an_error(forth):
     x = device_put(X, forth)
     ph.jit(lambda v: lax.neg(v), donate_argnums=0)(x)
     for use in (lax.neg, ph.jit(lax.neg), ph.jit(lambda v: lax.add(v, device_put(X, forth)))):

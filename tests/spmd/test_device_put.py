@@ -56,7 +56,7 @@ def is_placed(x, value, sharding):
 # --- where to ---
 
 
-def test_a_device_a_sharding_a_spec_or_nothing(mesh):
+def test_device_put_accepts_a_device_a_sharding_a_spec_or_none(mesh):
     x = values(8, 4)
     placed = device_put(x, cpu()[3])
     assert placed.devices() == {cpu()[3]} and placed.committed
@@ -69,7 +69,7 @@ def test_a_device_a_sharding_a_spec_or_nothing(mesh):
     assert device_put(placed) is placed and device_put(placed, cpu()[3]) is placed
 
 
-def test_a_tree_is_placed_at_once_by_a_prefix(mesh):
+def test_device_put_accepts_a_tree_prefix(mesh):
     tree = {"a": values(8), "b": [values(4, 4), 3.0], "c": None}
     rows, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
     placed = device_put(tree, {"a": rows, "b": whole, "c": None})
@@ -82,7 +82,7 @@ def test_a_tree_is_placed_at_once_by_a_prefix(mesh):
         assert placed["a"].sharding is NamedSharding(mesh, P("y"))
 
 
-def test_host_data_goes_slice_by_slice(mesh):
+def test_each_device_receives_its_slice_of_host_data(mesh):
     """Each device gets its own slice only, in whatever memory order the data lies."""
     x = np.asfortranarray(values(8, 4, 2))
     for spec in [P("x"), P(None, "x"), P(("y", "x")), P(None, None, "y"), P("x", "y")]:
@@ -155,7 +155,7 @@ def test_the_compiled_exchange_reaches_any_sharding_of_the_same_devices(mesh):
     assert held[0].is_deleted() and not held[1].is_deleted()
 
 
-def test_the_compiled_exchange_goes_by_the_default_memory(mesh):
+def test_the_compiled_exchange_reshards_in_the_default_memory(mesh):
     x = values(8, 8)
     held = device_put(x, NamedSharding(mesh, P("x"), memory_kind="pinned_host"))
     target = NamedSharding(mesh, P("y", "x"), memory_kind="unpinned_host")
@@ -179,7 +179,7 @@ def pointers(x):
 # --- donation and aliasing ---
 
 
-def test_donated_arrays_are_given_up(mesh):
+def test_donated_arrays_are_deleted(mesh):
     x = values(8, 8)
     targets = [
         NamedSharding(mesh, P("x")),  # the same placement
@@ -195,7 +195,7 @@ def test_donated_arrays_are_given_up(mesh):
             device_put(held, target)
 
 
-def test_host_data_is_placed_in_buffers_of_its_own(mesh):
+def test_equal_host_values_get_separate_buffers(mesh):
     """Equal scalars shared one array, so that all went with the first that was donated or deleted."""
     for target in (None, cpu()[1], NamedSharding(mesh, P())):
         x, y = device_put(3.5, target), device_put(3.5, target)
@@ -228,7 +228,7 @@ def addresses(x):
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 @pytest.mark.parametrize("spec", [P(("x", "y")), P(("y", "x")), P(None, ("x", "y"))])
-def test_rows_of_large_host_data_are_one_copy_of_it(mesh, spec, dtype):
+def test_row_shards_of_large_host_data_share_one_copy(mesh, spec, dtype):
     host = values(1, 1 << 20) if spec[0] is None else values(1 << 10, 1 << 10)
     host = (host % 251).astype(dtype)
     kept = host.copy()
@@ -239,7 +239,7 @@ def test_rows_of_large_host_data_are_one_copy_of_it(mesh, spec, dtype):
     assert not np.asarray(x).flags.writeable
 
 
-def test_large_rows_may_be_donated_and_deleted(mesh):
+def test_row_shards_of_large_host_data_can_be_donated_and_deleted(mesh):
     kept = values(1 << 10, 1 << 10)
     x = device_put(kept, NamedSharding(mesh, P(("x", "y"))))
     y = phalanx.jit(lambda x: x + 1, donate_argnums=0)(x)
@@ -249,7 +249,7 @@ def test_large_rows_may_be_donated_and_deleted(mesh):
     np.testing.assert_array_equal(read, kept)
 
 
-def test_parts_that_are_no_runs_or_are_repeated_are_copied_one_by_one(mesh):
+def test_non_contiguous_or_repeated_shards_are_copied_one_by_one(mesh):
     kept = values(1 << 10, 1 << 10)
     for spec in (P("x"), P("x", "y"), P(None, "x"), P()):
         x = device_put(kept, NamedSharding(mesh, spec))
@@ -265,7 +265,7 @@ def message(call):
     return str(error.value)
 
 
-def test_what_cannot_be_placed_is_refused_by_path(mesh):
+def test_values_that_cannot_be_placed_are_named_by_path(mesh):
     tree = {"w": [values(8), values(6, 2)]}
     assert message(lambda: device_put(tree, NamedSharding(mesh, P("x")))) == (
         "device_put, x['w'][1]: expected dimension 0 to be a multiple of 4, since PartitionSpec('x') splits it over "
@@ -330,7 +330,7 @@ def test_replicated_and_sharded_stacks():
     )
 
 
-def test_device_get_brings_a_tree_to_the_host(mesh):
+def test_device_get_transfers_a_tree_to_the_host(mesh):
     x = values(8, 4)
     tree = {"a": device_put(x, NamedSharding(mesh, P("x", "y"))), "b": (device_put(x), 2, None)}
     back = device_get(tree)
@@ -338,7 +338,7 @@ def test_device_get_brings_a_tree_to_the_host(mesh):
     np.testing.assert_array_equal(back["a"], x)
 
 
-def test_arrays_that_hold_memory_are_listed(mesh):
+def test_live_arrays_lists_arrays_with_buffers(mesh):
     before = {x.unsafe_buffer_pointer() for x in live_arrays("cpu") if len(x.devices()) == 1}
     x, y = device_put(values(5, 7), cpu()[6]), device_put(values(8, 7), NamedSharding(mesh, P("x")))
     live = live_arrays("cpu")
@@ -350,7 +350,7 @@ def test_arrays_that_hold_memory_are_listed(mesh):
     assert copy_to_host_async([y, 3])[0] is y
 
 
-def test_an_array_from_a_callback(mesh):
+def test_make_array_from_callback_assembles_shards(mesh):
     x = values(8, 4)
     asked = []
 
@@ -378,7 +378,7 @@ def test_an_array_from_a_callback(mesh):
     )
 
 
-def test_an_array_from_single_device_arrays(mesh):
+def test_make_array_from_single_device_arrays_assembles_shards(mesh):
     x = values(8, 4)
     sharding = NamedSharding(mesh, P("x", "y"))
     places = sharding.devices_indices_map(x.shape)
@@ -401,7 +401,7 @@ def test_an_array_from_single_device_arrays(mesh):
     )
 
 
-def test_an_array_from_process_local_data(mesh):
+def test_make_array_from_process_local_data_assembles_slices(mesh):
     x = values(8, 4)
     sharding = NamedSharding(mesh, P("x", "y"))
     assert is_placed(make_array_from_process_local_data(sharding, x), x, sharding)
@@ -413,13 +413,13 @@ def test_an_array_from_process_local_data(mesh):
     )
 
 
-def test_the_placing_primitives_have_all_their_rules():
+def test_device_put_and_sharding_constraint_are_registered_primitives():
     for name in ("device_put", "sharding_constraint"):
         assert name in registry
     assert isinstance(device_put(1.0), Array)
 
 
-def test_what_is_no_array_is_named_by_its_path_and_comes_back_as_it_is():
+def test_device_put_names_leaves_that_are_not_arrays_and_device_get_returns_them():
     with pytest.raises(TypeError) as error:
         phalanx.device_put({"a": jnp.ones(2), "b": [object, "text"]})
     assert str(error.value).startswith("device_put, x['b'][0]: expected an array or a scalar, got <class 'object'>")
@@ -427,7 +427,7 @@ def test_what_is_no_array_is_named_by_its_path_and_comes_back_as_it_is():
     assert (type(got["a"]), got["b"], got["c"], got["d"]) == (np.ndarray, 3, "text", 2)
 
 
-def test_each_process_gives_its_part_of_a_tree():
+def test_make_array_from_process_local_data_accepts_trees():
     mesh = Mesh(np.array(phalanx.devices()[:8]), "d")
     data = {"a": np.ones((8, 2), np.float32), "b": np.arange(8)}
     got = phalanx.make_array_from_process_local_data(NamedSharding(mesh, P("d")), data)

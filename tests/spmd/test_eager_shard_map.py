@@ -23,7 +23,7 @@ def double_if_positive(x):
     return 2 * x if total > 0 else x - float(total)
 
 
-def test_a_branch_is_chosen_at_each_call():
+def test_an_eager_shard_map_branches_on_values_at_each_call():
     f = over(double_if_positive)
     for x, want in ((X, 2 * X), (-X, 28 - X), (X, 2 * X)):
         np.testing.assert_allclose(f(x), want)
@@ -33,7 +33,7 @@ def test_a_branch_is_chosen_at_each_call():
     np.testing.assert_allclose(partly(X), 2 * X)
 
 
-def test_derivatives_inside_are_looked_through():
+def test_an_eager_shard_map_branches_on_values_under_grad():
     def loss(x):
         total = lax.psum((x**2).sum(), "x")
         return 2 * total if total > 1 else total
@@ -41,7 +41,7 @@ def test_derivatives_inside_are_looked_through():
     np.testing.assert_allclose(over(phalanx.grad(loss))(X), 4 * X)
 
 
-def test_loops_and_counts_take_values():
+def test_an_eager_shard_map_concretizes_values_for_python_loops():
     def f(x):
         while lax.pmax(x.max(), "x") < 100:
             x = 2 * x
@@ -52,7 +52,7 @@ def test_loops_and_counts_take_values():
     np.testing.assert_allclose(over(f)(X), 16 * X + 5)
 
 
-def test_effects_happen_once():
+def test_an_eager_shard_map_runs_effects_once():
     seen = []
 
     def f(x):
@@ -64,7 +64,7 @@ def test_effects_happen_once():
     assert seen == [(2,)] * 8
 
 
-def test_what_differs_or_is_staged_further_out_or_comes_of_an_effect_is_refused():
+def test_concretizing_varying_staged_or_effectful_values_is_an_error():
     def asked(x):
         told = io_callback(lambda v: v, phalanx.ShapeDtypeStruct((2,), "float32"), x)
         return double_if_positive(told)

@@ -44,7 +44,7 @@ def refusal(fun, *args) -> str:
     return str(caught.value)
 
 
-def test_types_of_arrays_on_explicit_axes_tell_what_splits_them(put, mesh):
+def test_types_of_arrays_on_explicit_axes_show_their_shardings(put, mesh):
     assert type_of(put(X, "x", "y")) == "f32[8@x,4@y]"
     assert type_of(put(X, ("x", "y"))) == "f32[8@(x,y),4]"
     assert type_of(put(X)) == "f32[8,4]"
@@ -55,7 +55,7 @@ def test_types_of_arrays_on_explicit_axes_tell_what_splits_them(put, mesh):
     assert phalanx.typeof(phalanx.device_put(X, NamedSharding(auto, P("x")))).sharding is None
 
 
-def test_only_explicit_axes_of_a_mesh_stand_in_types():
+def test_types_contain_only_explicit_axes():
     mixed = make_mesh((2, 4), ("x", "y"), (AxisType.Auto, AxisType.Explicit))
     a = phalanx.device_put(X, NamedSharding(mixed, P("x", "y")))
     assert phalanx.typeof(a).str_short() == "f32[8,4@y]"
@@ -85,13 +85,13 @@ def test_operations_carry_shardings_on_eager_and_compiled(put):
         np.testing.assert_allclose(got, fun(jnp.asarray(X), jnp.asarray(X[0])), rtol=1e-6)
 
 
-def test_matrix_products_split_like_their_free_dimensions(put):
+def test_matrix_products_are_sharded_like_their_free_dimensions(put):
     assert type_of(put(X, "x") @ put(X.T, None, "y")) == "f32[8@x,8@y]"
     assert type_of(put(X, None, "x") @ put(X.T)) == "f32[8,8]"
     assert type_of(jnp.einsum("bi,bj->bij", put(X, "x", "y"), put(X, "x"))) == "f32[8@x,4@y,4]"
 
 
-def test_what_is_ambiguous_is_refused_with_types_and_mend(put):
+def test_ambiguous_result_shardings_are_errors_with_types_and_fix(put):
     fix = "\n  Fix: reshard an operand with phalanx.reshard, or pass out_sharding= if the operation has that argument."
     assert refusal(lambda: put(X, "x", "y") + put(X, "y", "x")) == (
         "add: expected the same sharding of dimensions that correspond to each other, got f32[8@x,4@y], f32[8@y,4@x]."
@@ -115,7 +115,7 @@ def test_what_is_ambiguous_is_refused_with_types_and_mend(put):
     )
 
 
-def test_operands_over_two_meshes_are_refused(put):
+def test_operands_over_two_meshes_are_an_error(put):
     other = make_mesh((4, 2), ("x", "y"), AxisType.Explicit)
     assert refusal(lambda: put(X, "x") + phalanx.device_put(X, NamedSharding(other, P("x")))) == (
         "add: expected operands over one mesh, AbstractMesh('x': 2, 'y': 4, axis_types=(Explicit, Explicit)), got "
@@ -136,13 +136,13 @@ def test_operands_over_two_meshes_are_refused(put):
         (("x",), (4, 8), "f32[4@x,8]"),
     ],
 )
-def test_reshapes_keep_pieces(put, spec, shape, want):
+def test_reshapes_keep_the_sharding_of_unchanged_dimensions(put, spec, shape, want):
     got = lax.reshape(put(X, *spec), shape)
     assert type_of(got) == want
     np.testing.assert_array_equal(got, X.reshape(shape))
 
 
-def test_a_reshape_that_tears_pieces_is_refused(put):
+def test_a_reshape_that_splits_shards_is_an_error(put):
     assert refusal(lax.reshape, put(X, None, "y"), (32,)) == (
         "reshape: expected a reshape that keeps each shard on its device, or out_sharding, got f32[8,4@y] to (32,).\n"
         "  Fix: pass out_sharding to lax.reshape, or reshard the operand with phalanx.reshard."
@@ -150,7 +150,7 @@ def test_a_reshape_that_tears_pieces_is_refused(put):
     refusal(lax.reshape, put(X, "y"), (2, 16))
 
 
-def test_reshard_changes_the_split_and_its_cotangent_goes_back(put):
+def test_the_cotangent_of_reshard_has_the_original_sharding(put):
     a = put(X, "x", "y")
     assert type_of(reshard(a, P("y"))) == "f32[8@y,4]"
     np.testing.assert_array_equal(reshard(a, P("y", "x")), X)
@@ -164,7 +164,7 @@ def test_reshard_changes_the_split_and_its_cotangent_goes_back(put):
     assert type_of(mapped) == "f32[8@y,4@x]"
 
 
-def test_reshard_refuses_what_is_not_explicit(put, mesh):
+def test_reshard_over_axes_that_are_not_explicit_is_an_error(put, mesh):
     auto = make_mesh((2, 4), ("x", "y"), (AxisType.Auto, AxisType.Explicit))
     assert refusal(reshard, X, NamedSharding(auto, P("x"))) == (
         "reshard, out_shardings: expected a spec over the Explicit axes of the mesh, 'y', got PartitionSpec('x') with "
@@ -188,7 +188,7 @@ def loss(w, x):
     return (jnp.tanh(x @ w["w"] + w["b"]) ** 2).mean()
 
 
-def test_gradients_lie_like_their_primals_and_equal_those_of_the_whole(put):
+def test_gradients_are_sharded_like_their_primals(put):
     w = {"w": put(X.T / 32, None, "y"), "b": put(np.ones(8, np.float32), "y")}
     x = put(X / 32, "x")
     want = phalanx.grad(loss)({"w": X.T / 32, "b": np.ones(8, np.float32)}, X / 32)
@@ -211,7 +211,7 @@ def test_cotangents_are_not_gathered_before_they_are_summed(put):
     assert "all-gather" not in text and "all-to-all" not in text
 
 
-def test_second_derivatives_and_forward_mode(put):
+def test_second_derivatives_and_forward_mode_work_over_explicit_axes(put):
     v = put(np.arange(8, dtype=np.float32), "x")
     hessian = phalanx.jit(phalanx.hessian(lambda v: jnp.sin(v).sum()))
     np.testing.assert_allclose(hessian(v), np.diag(-np.sin(np.arange(8))), atol=1e-6)
@@ -252,7 +252,7 @@ def test_loops_and_branches_keep_the_shardings_of_their_carry(put):
     assert type_of(lax.cond(True, jnp.sin, jnp.cos, a)) == "f32[8@x,4@y]"
 
 
-def test_a_carry_that_is_over_no_mesh_lies_as_it_comes_back(put):
+def test_an_unsharded_initial_carry_takes_the_sharding_of_the_body_result(put):
     total = lambda rows: lax.scan(lambda c, r: (c + r, None), np.zeros(4, np.float32), rows)[0]
     assert type_of(total(put(X))) == "f32[4]"
     assert type_of(total(put(X, None, "y"))) == type_of(phalanx.jit(total)(put(X, None, "y"))) == "f32[4@y]"
@@ -261,7 +261,7 @@ def test_a_carry_that_is_over_no_mesh_lies_as_it_comes_back(put):
     assert type_of(found) == "i32[8@x]"
 
 
-def test_loops_and_branches_refuse_to_change_a_sharding(put):
+def test_changing_the_sharding_of_a_carry_or_branch_is_an_error(put):
     a = put(X, "x", "y")
     body, other = (lambda c, _: (reshard(c, P("y")), None)), (lambda c: reshard(c, P("y")))
     same = lambda c: c
@@ -299,7 +299,7 @@ def test_jit_types_arguments_and_results_as_declared(put, mesh):
     assert type_of(phalanx.jit(lambda a: phalanx.device_put(a, y))(a)) == "f32[8@y,4]"
 
 
-def test_results_that_say_nothing_are_whole_on_an_explicit_mesh(put):
+def test_results_without_a_sharding_are_replicated_on_an_explicit_mesh(put):
     a = put(X, "x", "y")
     y, zeros = phalanx.jit(lambda a: (a, jnp.zeros(8) + 1))(a)
     assert (type_of(y), type_of(zeros)) == ("f32[8@x,4@y]", "f32[8]")
@@ -341,7 +341,7 @@ def test_auto_axes_leave_the_inside_to_the_compiler(put, mesh):
         auto_axes(f)(a)
 
 
-def test_explicit_axes_give_types_inside_only():
+def test_explicit_axes_context_gives_types_inside_only():
     auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
     inner = []
     with use_mesh(auto):
@@ -353,7 +353,7 @@ def test_explicit_axes_give_types_inside_only():
     assert inner == ["f32[8@x,4]"] * 2
 
 
-def test_shard_map_leaves_the_axes_it_does_not_see_in_the_types(put, mesh):
+def test_shard_map_keeps_unmapped_explicit_axes_in_types(put, mesh):
     seen = []
 
     def f(v, w):
@@ -377,14 +377,14 @@ def test_shard_map_leaves_the_axes_it_does_not_see_in_the_types(put, mesh):
     assert type_of(phalanx.vmap(reduced)(put(X, "y"))) == "f32[8@y,2]"
 
 
-def test_callbacks_see_whole_arrays(put):
+def test_callbacks_over_explicit_axes_receive_unsharded_arrays(put):
     seen = []
     phalanx.jit(lambda a: phalanx.debug.callback(lambda v: seen.append(np.asarray(v)), a))(put(X, "x", "y"))
     phalanx.effects_barrier()
     np.testing.assert_array_equal(seen[0], X)
 
 
-def test_results_fed_back_find_the_program_that_is_there(mesh):
+def test_results_used_as_arguments_do_not_recompile(mesh):
     step = phalanx.jit(lambda a: a * 2)
     a = phalanx.device_put(X, NamedSharding(mesh, P("x")))
     for _ in range(3):
@@ -424,7 +424,7 @@ def test_a_mesh_of_one_device_keeps_types():
         lambda a, b, out_sharding: jnp.tensordot(a, b, 1, out_sharding=out_sharding),
     ],
 )
-def test_out_sharding_settles_what_is_ambiguous(put, mesh, product):
+def test_out_sharding_resolves_ambiguous_results(put, mesh, product):
     a, b = put(X, None, "x"), put(X.T, "x")
     for out, want in ((P("y"), "f32[8@y,8]"), (NamedSharding(mesh, P("y")), "f32[8@y,8]"), (P(), "f32[8,8]")):
         placed = functools.partial(product, out_sharding=out)
@@ -434,7 +434,7 @@ def test_out_sharding_settles_what_is_ambiguous(put, mesh, product):
             np.testing.assert_allclose(got, X @ X.T)
 
 
-def test_cotangents_of_operations_with_out_sharding_lie_like_their_primals(put):
+def test_cotangents_of_operations_with_out_sharding_are_sharded_like_their_primals(put):
     a, b = put(X, None, "x"), put(X.T, "x")
     g = phalanx.grad(lambda a, b: jnp.dot(a, b, out_sharding=P("y")).sum(), (0, 1))
     for call in (g, phalanx.jit(g)):
@@ -443,7 +443,7 @@ def test_cotangents_of_operations_with_out_sharding_lie_like_their_primals(put):
         np.testing.assert_allclose(got[0], np.ones((8, 8)) @ X)
 
 
-def test_operations_take_out_sharding(put):
+def test_operations_accept_out_sharding(put):
     a = put(X, "x", "y")
     rows, places = np.array([5, 1, 1, 7]), put(np.array([5, 1, 1, 7]), "x")
     table = {
@@ -494,7 +494,7 @@ def test_operations_take_out_sharding(put):
                     np.testing.assert_array_equal(got, want, err_msg=name)
 
 
-def test_new_arrays_take_a_sharding(mesh, put):
+def test_functions_that_create_arrays_accept_a_sharding(mesh, put):
     a = put(X, "x", "y")
     with use_mesh(mesh):
         for make in (
@@ -516,7 +516,7 @@ def test_new_arrays_take_a_sharding(mesh, put):
     assert type_of(jnp.zeros_like(a)) == type_of(phalanx.jit(jnp.ones_like)(a)) == "f32[8@x,4@y]"
 
 
-def test_products_of_host_data_are_placed_as_asked(mesh):
+def test_products_of_host_data_accept_out_sharding(mesh):
     with use_mesh(mesh):
         assert type_of(jnp.dot(X, X.T, out_sharding=P("x", "y"))) == "f32[8@x,8@y]"
     auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
@@ -524,7 +524,7 @@ def test_products_of_host_data_are_placed_as_asked(mesh):
     assert got.sharding.spec == P("x") and phalanx.typeof(got).sharding is None
 
 
-def test_a_function_of_nothing_runs_where_the_types_of_what_it_closed_over_say(mesh):
+def test_a_function_without_arguments_runs_on_the_mesh_of_its_constants(mesh):
     x = phalanx.device_put(jnp.arange(8.0), NamedSharding(mesh, P("x")))
     y = phalanx.jit(lambda: x * 2)()
     assert y.sharding == x.sharding
@@ -540,7 +540,7 @@ def test_a_type_under_an_explicit_mesh_always_has_a_sharding(mesh):
         assert seen == [P()]
 
 
-def test_random_numbers_without_a_dtype_lie_as_told(mesh):
+def test_random_numbers_without_a_dtype_accept_out_sharding(mesh):
     with phalanx.set_mesh(mesh):
         x = phalanx.random.bernoulli(phalanx.random.key(0), 0.5, (8,), out_sharding=P("x"))
     assert x.sharding.spec == P("x")

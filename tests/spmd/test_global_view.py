@@ -47,7 +47,7 @@ def test_results_are_placed_as_declared(mesh):
     np.testing.assert_allclose(total, X.sum(), rtol=1e-6)
 
 
-def test_host_arguments_go_where_they_are_declared(mesh):
+def test_host_arguments_are_placed_by_in_shardings(mesh):
     sharding = NamedSharding(mesh, P("data", "model"))
     f = phalanx.jit(lambda t: t["x"] * 2, in_shardings=({"x": sharding},))
     y = f({"x": X})
@@ -66,7 +66,7 @@ def test_bare_specs_need_a_mesh(mesh):
         assert f(X).sharding.spec == P(None, "model")
 
 
-def test_contradictions_name_both_sides(mesh):
+def test_contradicting_shardings_are_errors_that_name_both(mesh):
     f = phalanx.jit(lambda a, b: a + b, in_shardings=(NamedSharding(mesh, P("data")), None))
     x = phalanx.device_put(X, NamedSharding(mesh, P("model")))
     with pytest.raises(ShardingError) as e:
@@ -162,7 +162,7 @@ def test_a_mesh_of_some_devices():
     np.testing.assert_allclose(y, X.T @ X, rtol=1e-5)
 
 
-def test_a_mesh_of_one_device_is_one_as_well():
+def test_shardings_over_a_mesh_of_one_device_are_named_shardings():
     """A program that reads `x.sharding.spec` runs on a laptop too."""
     alone = auto_mesh((1,), ("x",))
     split = NamedSharding(alone, P("x"))
@@ -183,7 +183,7 @@ def test_a_mesh_of_one_device_is_one_as_well():
     assert (other + jnp.ones(2)).sharding == other.sharding
 
 
-def test_what_nothing_places_lies_whole_on_the_mesh_that_the_user_set():
+def test_values_without_a_sharding_are_replicated_on_the_current_mesh():
     mesh = phalanx.make_mesh((4, 2), ("x", "y"))
     with phalanx.set_mesh(mesh):
         made = phalanx.jit(lambda key: phalanx.random.normal(key, (8, 8)))(phalanx.random.key(0))

@@ -43,7 +43,7 @@ def batch(*dims):
 
 
 @ORDERED
-def test_a_tap_sees_values_and_changes_nothing(taps, ordered):
+def test_a_tap_receives_values_and_returns_them_unchanged(taps, ordered):
     f = lambda x: id_tap(taps, x * 2, ordered=ordered) + 1
     for run in (f, phalanx.jit(f)):
         np.testing.assert_array_equal(run(X), X * 2 + 1)
@@ -52,7 +52,7 @@ def test_a_tap_sees_values_and_changes_nothing(taps, ordered):
     assert taps.take() == [(1.0, (), None)]
 
 
-def test_a_tap_takes_trees():
+def test_a_tap_accepts_trees():
     seen = []
     tree = {"a": jnp.ones(2), "b": (jnp.zeros(1), 3)}
     out = phalanx.jit(lambda t: id_tap(lambda arg, transforms: seen.append(arg), t))(tree)
@@ -116,7 +116,7 @@ def test_taps_of_several_programs_come_in_order(taps, ordered):
 
 @ORDERED
 @pytest.mark.parametrize("run", [lambda f: f, phalanx.jit])
-def test_a_tap_is_told_its_device(taps, ordered, run):
+def test_a_tap_receives_its_device(taps, ordered, run):
     f = run(lambda x: id_tap(taps, x, tap_with_device=True, ordered=ordered))
     for device in (phalanx.devices()[0], phalanx.devices()[3]):
         f(phalanx.device_put(1.0, device))
@@ -125,7 +125,7 @@ def test_a_tap_is_told_its_device(taps, ordered, run):
 
 @ORDERED
 @pytest.mark.parametrize("run", [lambda f: f, phalanx.jit])
-def test_over_a_mesh_one_device_taps_the_whole(taps, ordered, run):
+def test_one_device_taps_the_unsharded_array_on_a_mesh(taps, ordered, run):
     x = phalanx.device_put(np.arange(8.0), NamedSharding(make_mesh((4, 2), ("x", "y")), P(("x", "y"))))
     for number in (0, 5):
         tap = lambda v: id_tap(taps, v, tap_with_device=True, device_index=number, ordered=ordered)  # noqa: B023
@@ -157,7 +157,7 @@ def test_prints(capfd):
 
 
 @ORDERED
-def test_calls_give_values_back(ordered):
+def test_calls_return_values(ordered):
     shape = phalanx.ShapeDtypeStruct((3,), "float32")
     f = lambda x: call(np.sort, x, result_shape=shape, ordered=ordered) + 1
     for run in (f, phalanx.jit(f)):
@@ -185,7 +185,7 @@ def test_calls_give_values_back(ordered):
 
 
 @ORDERED
-def test_exceptions_reach_whoever_waits(ordered):
+def test_exceptions_of_taps_are_raised_by_the_barrier(ordered):
     def fail(arg, transforms):
         raise LookupError("from the tap")
 

@@ -40,7 +40,7 @@ def counted():
     return f, traces
 
 
-def test_a_call_alike_is_not_traced_again():
+def test_a_call_with_equal_types_is_not_traced_again():
     f, traces = counted()
     for x in (X, X + 1, jnp.asarray(X)):
         np.testing.assert_allclose(f(x), np.asarray(x) * 2)
@@ -58,7 +58,7 @@ def test_python_scalars_are_weak_and_do_not_retrace():
     assert len(traces) == 2
 
 
-def test_keyword_arguments_and_positions_are_told_apart():
+def test_keyword_and_positional_calls_are_cached_separately():
     @phalanx.jit
     def f(a, b=1.0):
         return a - (b["k"] if isinstance(b, dict) else b)
@@ -78,7 +78,7 @@ def test_options_are_part_of_the_key():
     assert len(traces) == 2
 
 
-def test_static_arguments_are_values():
+def test_static_arguments_are_compile_time_values():
     f = phalanx.jit(lambda x, n, *, mode: x**n if mode == "power" else x * n, static_argnums=1, static_argnames="mode")
     np.testing.assert_allclose(f(X, 3, mode="power"), X**3)
     np.testing.assert_allclose(f(X, 3, mode="times"), X * 3)
@@ -103,7 +103,7 @@ def second(p):
     return p["a"][1]
 
 
-def test_donated_buffers_are_reused_and_then_gone():
+def test_donated_buffers_are_reused_and_deleted():
     f = phalanx.jit(lambda x, y: x + y, donate_argnums=0)
     x, y = jnp.ones(1000), jnp.ones(1000)
     pointer = x.unsafe_buffer_pointer()
@@ -159,7 +159,7 @@ def test_methods_and_decorators():
     assert float(Layer().apply(2.0)) == 6.0
 
 
-def test_programs_go_with_their_function():
+def test_programs_are_freed_with_their_function():
     class Held:
         pass
 
@@ -196,7 +196,7 @@ def test_debug_nans_names_the_operation():
         jnp.ones(2) / jnp.zeros(2)
 
 
-def test_conversions_of_traced_values_say_what_to_do():
+def test_conversions_of_traced_values_are_errors_with_a_fix():
     cases = [
         (lambda x: 1 if x.sum() > 0 else 2, TracerBoolConversionError, "choose with phalanx.numpy.where, lax.cond"),
         (lambda x: np.sin(x), TracerArrayConversionError, "call the phalanx.numpy function instead of the numpy one"),
@@ -250,7 +250,7 @@ def test_bad_results_are_named_by_path():
         phalanx.jit(3)
 
 
-def test_bad_options_are_refused():
+def test_bad_options_are_errors():
     with pytest.raises(ArgumentError, match=r"static_argnums: expected positions below 1"):
         phalanx.jit(lambda x: x, static_argnums=3)
     with pytest.raises(ArgumentError, match=r"static_argnames: expected names of parameters: x, got 'y'"):
@@ -298,7 +298,7 @@ def test_calls_alternate_between_kinds_of_arguments():
         assert f(one, 3).tolist() == [3, 3]
 
 
-def test_a_call_with_host_data_like_the_last_one_is_a_hit_and_a_container_in_its_place_is_not():
+def test_repeated_host_data_is_a_cache_hit_and_a_container_in_its_place_is_not():
     @phalanx.tree_util.register_pytree_node_class
     class Box:
         """A node that looks like an array of the type that the last call was given."""
@@ -336,7 +336,7 @@ def test_a_call_with_host_data_like_the_last_one_is_a_hit_and_a_container_in_its
         total(state, np.array(["text"]))
 
 
-def test_clearing_the_cache_forgets_the_last_call_too():
+def test_clear_cache_drops_the_fast_path_of_the_last_call():
     count = []
     f = phalanx.jit(lambda x: (count.append(1), x + 1)[1])
     x = jnp.ones(2)
@@ -346,7 +346,7 @@ def test_clearing_the_cache_forgets_the_last_call_too():
     assert len(count) == 2
 
 
-def test_programs_that_drop_inputs_and_hold_constants_are_still_hits():
+def test_programs_with_unused_inputs_and_constants_are_cache_hits():
     table = jnp.arange(1000.0)
     f = phalanx.jit(lambda x, unused, i: x + table[i])
     for i in range(3):
@@ -364,7 +364,7 @@ def test_an_inlined_function_is_part_of_the_program_that_calls_it():
     assert phalanx.make_jaxpr(phalanx.jit(lambda x: x * 2))(1.0).eqns[0].primitive.name == "jit"
 
 
-def test_an_argument_that_is_no_array_is_named():
+def test_an_argument_that_is_not_an_array_is_named_in_the_error():
     f = phalanx.jit(lambda x, *, options: x)
     wanted = (
         "<lambda>, argument options['mode']: expected an array or a scalar, got 'fast' of type str.\n"
@@ -407,7 +407,7 @@ class TestCallsLikeTheOneBefore:
         lambda x: None,
     )
 
-    def test_every_structure_after_every_other(self):
+    def test_every_argument_structure_may_follow_every_other(self):
         double = phalanx.jit(lambda tree: phalanx.tree.map(lambda x: 2 * x, tree))
         x = jnp.ones(3)
         for first, second in itertools.permutations(self.STRUCTURES, 2):
@@ -425,7 +425,7 @@ class TestCallsLikeTheOneBefore:
         for args, kwargs in [((x,), {}), ((x,), {}), ((x, x), {}), ((x,), {"k": x}), ((), {"k": x}), ((x,), {})]:
             assert f(*args, **kwargs) == (len(args), dict.fromkeys(kwargs, 2), len(args))
 
-    def test_what_fails_to_open_fetches_no_values(self):
+    def test_a_failing_argument_reader_transfers_no_values(self):
         f = phalanx.jit(lambda tree: phalanx.tree.map(lambda x: x + 1, tree))
         x = jnp.arange(3.0)
         f((x, x))
@@ -437,7 +437,7 @@ class TestCallsLikeTheOneBefore:
 
 
 @pytest.mark.parametrize("count", [1, 8])
-def test_a_donated_array_that_is_another_argument_too_is_refused(count):
+def test_donating_an_array_that_is_also_another_argument_is_an_error(count):
     add = phalanx.jit(lambda x, y: x + y, donate_argnums=0)
     mesh = phalanx.sharding.Mesh(phalanx.devices()[:count], ("x",))
     x = phalanx.device_put(jnp.ones(8), phalanx.NamedSharding(mesh, phalanx.P("x")))
@@ -454,7 +454,7 @@ def test_a_donated_array_that_is_another_argument_too_is_refused(count):
     assert add(x, x.copy()).tolist() == [2.0] * 8
 
 
-def test_a_function_wrapped_again_is_compiled_once():
+def test_two_jits_of_one_function_share_programs():
     """Programs often write `jit(f)(x)` in a loop; wrappers of other functions and options share nothing."""
     traced = []
 

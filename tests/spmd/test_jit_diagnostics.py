@@ -29,7 +29,7 @@ def test_stages_are_logged_with_name_types_and_seconds(caplog):
     assert all(r.levelno == logging.WARNING for r in mine)
 
 
-def test_nothing_is_logged_unasked(caplog):
+def test_nothing_is_logged_by_default(caplog):
     phalanx.jit(lambda x: x + 1)(jnp.zeros((2,)))
     assert not caplog.records
 
@@ -67,7 +67,7 @@ def test_a_miss_is_explained_by_static_values_and_options(caplog):
     ]
 
 
-def test_a_vain_donation_is_a_warning_that_names_the_argument():
+def test_an_unusable_donation_is_a_warning_that_names_the_argument():
     f = phalanx.jit(lambda state, x: state["a"] + x.sum(), donate_argnums=(0, 1))
     with pytest.warns(UserWarning) as caught:
         f({"a": jnp.zeros((3,))}, jnp.zeros((5,)))
@@ -78,14 +78,14 @@ def test_a_vain_donation_is_a_warning_that_names_the_argument():
     assert caught[0].filename == __file__
 
 
-def test_an_unused_donation_takes_no_result_from_another():
+def test_an_unused_donated_argument_does_not_prevent_reuse_of_another():
     f = phalanx.jit(lambda unused, x: x + 1, donate_argnums=(0, 1))
     x = jnp.zeros((3,))
     f(jnp.zeros((3,)), x)
     assert x.is_deleted()
 
 
-def test_a_donation_goes_with_the_call_under_vmap():
+def test_donation_is_kept_under_vmap():
     f = phalanx.jit(lambda x, y: x * 2 + y, donate_argnums=0)
     x, y = jnp.ones((4, 3)), jnp.ones((4, 3))
     assert phalanx.vmap(f)(x, y).tolist() == [[3.0] * 3] * 4
@@ -103,7 +103,7 @@ def test_a_donation_goes_with_the_call_under_vmap():
 
 
 @pytest.mark.parametrize("fun, is_given", [(jnp.sin, True), (jnp.exp, True), (lambda x: x * x, False)])
-def test_a_donated_value_that_a_derivative_reads_again_is_kept(fun, is_given):
+def test_a_donated_value_that_is_a_residual_is_kept(fun, is_given):
     f = phalanx.jit(fun, donate_argnums=0)
     for derivative in (
         lambda f, x: phalanx.grad(lambda x: f(x).sum())(x),
@@ -115,7 +115,7 @@ def test_a_donated_value_that_a_derivative_reads_again_is_kept(fun, is_given):
         assert x.is_deleted() == is_given
 
 
-def test_a_donation_over_a_mesh_is_judged_by_what_the_compiler_did():
+def test_donation_warnings_over_a_mesh_follow_the_aliases_of_the_compiler():
     mesh = auto_mesh((4,), ("x",))
     split, whole = phalanx.NamedSharding(mesh, phalanx.P("x")), phalanx.NamedSharding(mesh, phalanx.P())
     a, b = phalanx.device_put(jnp.ones((8, 4)), split), phalanx.device_put(jnp.ones((8, 4)), whole)
@@ -132,7 +132,7 @@ def test_a_donation_over_a_mesh_is_judged_by_what_the_compiler_did():
     assert caught[0].filename == __file__
 
 
-def test_a_miss_inside_another_function_is_explained(caplog):
+def test_a_cache_miss_inside_another_function_is_explained(caplog):
     inner = phalanx.jit(lambda x: x * 2)
     with phalanx.explain_cache_misses(True):
         phalanx.jit(lambda x: inner(x) + inner(x[:2]).sum())(jnp.zeros((3,)))

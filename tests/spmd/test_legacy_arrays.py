@@ -40,7 +40,7 @@ def test_a_sharded_device_array_is_an_array(array):
     np.testing.assert_array_equal(np.concatenate(pieces), WHOLE)
 
 
-def test_what_a_compiled_function_gives_has_them_too(array):
+def test_results_of_compiled_functions_have_sharding_specs(array):
     y = phalanx.jit(jnp.sin)(array)
     assert y.sharding_spec == array.sharding_spec
     assert jnp.ones(3).sharding_spec == ShardingSpec([NoSharding()])
@@ -94,18 +94,18 @@ def test_a_global_device_array_is_made_of_callbacks(mesh):
     np.testing.assert_array_equal(again, WHOLE)
 
 
-def test_options_of_their_time_are_taken(array):
+def test_former_options_are_accepted(array):
     phalanx.config.update("jax_parallel_functions_output_gda", True)
     phalanx.config.update("jax_array", True)
     assert isinstance(pjit(lambda x: x, in_axis_resources=FROM_GDA)(array), GlobalDeviceArray)
 
 
-def test_shards_are_known_without_data(mesh):
+def test_shard_shapes_and_indices_need_no_data(mesh):
     assert get_shard_shape((8, 4), mesh, ["x", "y"]) == (2, 2)
     assert get_shard_indices((8, 4), mesh, P("x"))[phalanx.devices()[7]] == (slice(6, 8), slice(None))
 
 
-def test_an_argument_from_a_global_device_array_stays_where_it_is(array):
+def test_an_argument_marked_from_gda_keeps_its_sharding(array):
     double = pjit(lambda x, w: x * w, in_axis_resources=(FROM_GDA, None), out_axis_resources=P("x"))
     with array.mesh:
         y = double(array, np.float32(2))
@@ -123,7 +123,7 @@ def test_an_array_on_one_device_has_no_mesh():
     )
 
 
-def test_the_mesh_in_force_is_found_the_old_way(mesh):
+def test_thread_resources_has_the_current_mesh(mesh):
     assert pxla.thread_resources.env.physical_mesh.empty
     with mesh:
         assert pxla.thread_resources.env.physical_mesh is mesh

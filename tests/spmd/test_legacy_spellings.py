@@ -21,12 +21,12 @@ def test_axis_resources_are_shardings():
     assert product.addressable_shards[0].data.shape == (2, 2)
 
 
-def test_the_rest_is_as_in_jit():
+def test_pjit_accepts_the_options_of_jit():
     f = pjit(lambda n, x: n * x, static_argnums=0)
     assert f(3, jnp.float32(2)) == 6
 
 
-def test_both_spellings_at_once_are_refused():
+def test_passing_both_spellings_is_an_error():
     with pytest.raises(ArgumentError) as error:
         pjit(lambda x: x, in_axis_resources=P("x"), in_shardings=P("x"))
     assert str(error.value) == (
@@ -35,7 +35,7 @@ def test_both_spellings_at_once_are_refused():
     )
 
 
-def test_errors_say_the_name_that_the_user_wrote():
+def test_errors_use_the_spelling_of_the_user():
     x = jnp.ones((8, 6))
     with phalanx.make_mesh((4, 2), ("x", "y")):
         with pytest.raises(ShardingError) as error:
@@ -58,7 +58,7 @@ def test_errors_say_the_name_that_the_user_wrote():
         assert without_positions(error.value).startswith("jit of <lambda>, in_shardings[0]")
 
 
-def test_constraints_take_axis_resources():
+def test_constraints_accept_axis_resources():
     with phalanx.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,)):
         f = pjit(lambda x: with_sharding_constraint({"a": x}, axis_resources=P("x"))["a"])
         assert f(jnp.ones(8)).sharding.spec == P("x")
@@ -70,7 +70,7 @@ def test_static_arguments_may_be_given_by_position():
     assert f(3, jnp.float32(2)) == 6
 
 
-def test_the_one_array_and_its_shardings_go_by_their_first_names():
+def test_arrays_and_shardings_are_importable_by_their_former_names():
     from phalanx.experimental.array import make_array_from_callback
     from phalanx.experimental.sharding import MeshPspecSharding
     from phalanx.interpreters.pxla import PartitionSpec

@@ -17,7 +17,7 @@ def mesh():
     return Mesh(np.array(phalanx.devices()).reshape(4, 2), ("x", "y"))
 
 
-def test_values_are_gathered_from_the_one_process(mesh):
+def test_process_allgather_returns_the_values_of_the_process(mesh):
     split = phalanx.device_put(X, NamedSharding(mesh, P("x")))
     stacked = multihost_utils.process_allgather({"a": X, "b": split, "c": 3.0})
     assert {name: type(value) for name, value in stacked.items()} == dict.fromkeys("abc", np.ndarray)
@@ -28,7 +28,7 @@ def test_values_are_gathered_from_the_one_process(mesh):
     assert joined[1].shape == ()
 
 
-def test_the_one_process_is_the_source(mesh):
+def test_the_only_process_is_the_source_of_a_broadcast(mesh):
     out = multihost_utils.broadcast_one_to_all({"a": phalanx.device_put(X, NamedSharding(mesh, P("y"))), "b": 2}, True)
     np.testing.assert_array_equal(out["a"], X)
     assert out["b"] == 2
@@ -40,13 +40,13 @@ def test_the_one_process_is_the_source(mesh):
     )
 
 
-def test_one_process_is_in_step_with_itself():
+def test_synchronization_of_one_process_succeeds():
     assert multihost_utils.sync_global_devices("init") is None
     assert multihost_utils.assert_equal({"config": X}, "configurations differ") is None
     assert multihost_utils.reached_preemption_sync_point(3) is False
 
 
-def test_local_arrays_are_laid_over_the_mesh_and_back(mesh):
+def test_host_local_arrays_round_trip_over_a_mesh(mesh):
     out = multihost_utils.host_local_array_to_global_array({"w": X, "b": X[0]}, mesh, {"w": P("x", "y"), "b": P()})
     assert out["w"].sharding == NamedSharding(mesh, P("x", "y"))
     assert out["b"].is_fully_replicated
@@ -56,7 +56,7 @@ def test_local_arrays_are_laid_over_the_mesh_and_back(mesh):
     assert [x.sharding.spec for x in both] == [P("y"), P("y")]
 
 
-def test_laying_out_is_differentiable_and_compiled(mesh):
+def test_host_local_array_to_global_array_is_differentiable_and_compilable(mesh):
     lay = lambda x: multihost_utils.host_local_array_to_global_array(x, mesh, P("x"))
     grad = phalanx.grad(lambda x: (lay(x) ** 2).sum())(jnp.asarray(X))
     np.testing.assert_array_equal(grad, 2 * X)
@@ -64,7 +64,7 @@ def test_laying_out_is_differentiable_and_compiled(mesh):
     assert phalanx.jit(lay)(on_mesh).sharding.spec == P("x")
 
 
-def test_specs_that_do_not_fit_are_refused(mesh):
+def test_specs_that_do_not_fit_are_errors(mesh):
     lay = multihost_utils.host_local_array_to_global_array
     with pytest.raises(ShardingError) as error:
         lay({"w": X}, mesh, {"w": P("q")})
@@ -81,6 +81,6 @@ def test_specs_that_do_not_fit_are_refused(mesh):
     )
 
 
-def test_traced_values_are_not_on_the_host():
+def test_gathering_traced_values_is_an_error():
     with pytest.raises(TraceError, match="process_allgather: expected concrete values, got .* while tracing"):
         phalanx.jit(multihost_utils.process_allgather)(X)

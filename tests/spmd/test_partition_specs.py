@@ -67,7 +67,7 @@ def test_a_list_counts_as_a_tuple_anywhere_in_a_prefix(mesh):
         assert held[1][0].sharding.spec == P("y")
 
 
-def test_the_spec_of_a_single_argument_wants_a_tuple(mesh):
+def test_the_spec_of_a_single_argument_must_be_in_a_tuple(mesh):
     wrap = "\n  Fix: wrap it in a tuple of one element: (spec,)."
     with mesh:
         assert message(lambda: phalanx.jit(double, in_shardings={"w": P("x")})({"w": X})) == (
@@ -134,7 +134,7 @@ def test_specs_that_do_not_fit_are_shown_as_written_with_their_path(mesh):
     )
 
 
-def test_specs_that_differ_in_trailing_nones_place_alike(mesh, caplog):
+def test_specs_that_differ_in_trailing_nones_are_equivalent(mesh, caplog):
     short, long = placed(mesh, "x"), placed(mesh, "x", None)
     assert short.sharding.is_equivalent_to(long.sharding, 2)
     f = phalanx.jit(lambda a, b: a + b, in_shardings=NamedSharding(mesh, P("x", None)))
@@ -162,7 +162,7 @@ def test_an_entry_of_several_axes_goes_from_major_to_minor(mesh):
 # --- B3: meshes ---
 
 
-def test_a_bare_spec_needs_a_mesh_wherever_it_stands(mesh):
+def test_a_bare_spec_without_a_mesh_is_an_error_with_its_path(mesh):
     for call, where in [
         (lambda: phalanx.jit(double, in_shardings=P("x"))(X), "jit of double, in_shardings[0]"),
         (
@@ -191,7 +191,7 @@ def test_a_bare_spec_needs_a_mesh_wherever_it_stands(mesh):
 
 
 @pytest.mark.parametrize("way", [set_mesh, use_mesh])
-def test_the_mesh_stays_inside_a_compiled_function(mesh, way):
+def test_switching_to_another_mesh_inside_a_compiled_function_is_an_error(mesh, way):
     other = auto_mesh((8,), ("z",))
 
     def f(x):
@@ -226,7 +226,7 @@ def test_programs_run_on_a_sub_mesh(mesh):
 # --- B4: resolution ---
 
 
-def test_arguments_keep_their_placement_and_others_follow(mesh):
+def test_uncommitted_arguments_follow_committed_ones(mesh):
     def add(a, b):
         return a + b
 
@@ -241,7 +241,7 @@ def test_arguments_keep_their_placement_and_others_follow(mesh):
     assert phalanx.jit(add)(here, loose).devices() == {phalanx.devices()[3]}
 
 
-def test_devices_that_contradict_each_other_are_named_on_both_sides(mesh):
+def test_contradicting_devices_are_errors_that_name_both(mesh):
     def add(a, b):
         return a + b
 
@@ -272,7 +272,7 @@ def test_devices_that_contradict_each_other_are_named_on_both_sides(mesh):
     )
 
 
-def test_a_declared_sharding_reaches_its_argument_or_is_refused():
+def test_a_declared_sharding_places_its_argument_or_is_an_error():
     """Arguments by keyword lay anywhere, whatever `in_shardings` or `device` said of them."""
     mesh = auto_mesh((8,), ("x",))
     split = NamedSharding(mesh, P("x"))

@@ -22,7 +22,7 @@ def share(x):
     return x / (1 + lax.psum(x, "i"))
 
 
-def test_each_row_runs_on_a_device_of_its_own():
+def test_each_row_runs_on_a_separate_device():
     y = pmap(share, "i")(X)
     np.testing.assert_allclose(y, X / (1 + X.sum(0)), rtol=1e-6)
     assert [s.data.shape for s in y.addressable_shards] == [(1, 2)] * 8
@@ -30,7 +30,7 @@ def test_each_row_runs_on_a_device_of_its_own():
     assert pmap(lambda x: x + 1)(X[:3]).sharding.device_set == set(phalanx.devices()[:3])
 
 
-def test_arguments_and_results_are_trees_with_axes_of_their_own():
+def test_in_axes_and_out_axes_are_tree_prefixes():
     @pmap
     def plain(tree, *, scale):
         return {"sum": tree["a"] + tree["b"][0], "scale": scale}
@@ -62,7 +62,7 @@ def test_static_and_donated_arguments():
     np.testing.assert_allclose(g(X, 3, 1.0), 3 * X + 1)
 
 
-def test_devices_are_chosen_in_order():
+def test_rows_use_the_given_devices_in_order():
     chosen = phalanx.devices()[::-1][:4]
     y = pmap(lambda x: x + lax.axis_index("i"), "i", devices=chosen)(np.zeros(4))
     assert y.tolist() == [0, 1, 2, 3]
@@ -71,7 +71,7 @@ def test_devices_are_chosen_in_order():
     assert ones.tolist() == [8.0] * 8
 
 
-def test_a_hit_costs_no_tracing_and_takes_arguments_from_anywhere():
+def test_a_cache_hit_accepts_arguments_with_any_placement():
     count = []
     f = pmap(lambda x: (count.append(1), x + 1)[1])
     y = f(X)
@@ -89,7 +89,7 @@ def test_a_row_of_a_result_is_one_shard():
     np.testing.assert_allclose(row + y, 2 * X[3] + 2 * X)
 
 
-def test_under_every_transformation_it_means_what_vmap_means():
+def test_pmap_equals_vmap_under_every_transformation():
     f, g = pmap(share, "i"), phalanx.vmap(share, axis_name="i")
     W = np.stack([X, X + 1, X * 2])
     np.testing.assert_allclose(phalanx.jit(f)(X), g(X), rtol=1e-6)
@@ -124,7 +124,7 @@ def test_a_step_of_data_parallel_training_reduces_gradients_once():
     assert [c.kind for c in collectives(f, w, x, y)] == ["all-reduce"]
 
 
-def test_a_pmap_inside_takes_devices_of_its_own():
+def test_a_nested_pmap_uses_further_devices():
     inner = pmap(lambda y: y - lax.pmean(y, ("a", "b")) + lax.psum(y, "b"), "b")
     f = pmap(lambda x: inner(x) * 2, "a")
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -151,7 +151,7 @@ def test_a_pmap_inside_a_shard_map_is_vectorised():
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8, 13, 16])
-def test_soft_pmap_takes_any_number_of_rows(rows):
+def test_soft_pmap_accepts_any_number_of_rows(rows):
     x = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
 
     def f(x):
@@ -169,13 +169,13 @@ def test_soft_pmap_takes_any_number_of_rows(rows):
     )
 
 
-def test_soft_pmap_spreads_rows_over_all_devices():
+def test_soft_pmap_distributes_rows_over_all_devices():
     y = soft_pmap(lambda x: x + 1)(np.zeros((16, 3), np.float32))
     assert [s.data.shape for s in y.addressable_shards] == [(2, 3)] * 8
     assert not collectives(soft_pmap(lambda x: x + 1), np.zeros((16, 3), np.float32))
 
 
-def test_soft_pmap_leaves_the_mesh_in_force_to_what_is_inside():
+def test_functions_inside_soft_pmap_can_use_the_current_mesh():
     mesh = auto_mesh((4, 2), ("x", "y"))
     inside = {
         "xmap": xmap(lambda v: v * lax.psum(v, ("i", "j")), ["j"], ["j"], axis_resources={"j": "x"}),
@@ -189,7 +189,7 @@ def test_soft_pmap_leaves_the_mesh_in_force_to_what_is_inside():
                 np.testing.assert_allclose(soft_pmap(f, "i")(x), x * x.sum(), rtol=1e-6, err_msg=name)
 
 
-def test_a_shift_of_rows_sends_what_crosses_a_border():
+def test_a_shift_of_rows_exchanges_only_boundary_rows():
     ring = lambda x: lax.ppermute(x, "i", [(i, (i + 1) % 16) for i in range(16)])
     x = np.arange(64, dtype=np.float32).reshape(16, 4)
     sent = collectives(soft_pmap(ring, "i"), x)
@@ -199,7 +199,7 @@ def test_a_shift_of_rows_sends_what_crosses_a_border():
     np.testing.assert_array_equal(soft_pmap(line, "i")(x)[:, 0], [0, *range(0, 60, 4)])
 
 
-def test_errors_say_how_many_devices_are_wanted_and_how_many_there_are():
+def test_errors_show_the_required_and_available_numbers_of_devices():
     with pytest.raises(ArgumentError) as e:
         pmap(share, "i")(np.zeros((9, 2)))
     assert without_positions(e.value) == (
@@ -210,7 +210,7 @@ def test_errors_say_how_many_devices_are_wanted_and_how_many_there_are():
         pmap(lambda x: pmap(lambda y: y)(x))(np.zeros((4, 4)))
 
 
-def test_the_devices_of_the_outermost_pmap_are_those_of_the_inner_ones():
+def test_nested_pmaps_use_the_devices_of_the_outermost():
     f = pmap(lambda x: pmap(lambda y: y)(x), devices=phalanx.devices()[4:])
     assert f(np.zeros((2, 2))).devices() == set(phalanx.devices()[4:])
     with pytest.raises(ArgumentError, match="expected at most 4 rows in total.*got 8"):
@@ -255,7 +255,7 @@ def _two(x, y):
 _two.__name__ = "share"
 
 
-def test_no_rows_and_names_that_are_none_are_refused():
+def test_zero_rows_and_invalid_axis_names_are_errors():
     with pytest.raises(
         ArgumentError, match="pmap of <lambda> at .*: expected mapped dimensions of size at least 1, got size 0"
     ):
@@ -281,7 +281,7 @@ def test_a_soft_pmap_inside_another_is_vectorised():
     np.testing.assert_allclose(soft_pmap(phalanx.pmap(lambda x: 2 * x))(x), 2 * x)
 
 
-def test_a_shard_map_inside_says_what_helps():
+def test_a_shard_map_inside_pmap_is_an_error_with_a_fix():
     mesh = auto_mesh((4,), ("x",))
     x = np.arange(16.0).reshape(2, 8)
     spread = lambda row: row * lax.psum(row.sum(), "x")
@@ -303,7 +303,7 @@ def test_a_shard_map_inside_says_what_helps():
 
 
 @pytest.mark.parametrize("style", ["pmap", "soft_pmap", "xmap", "sharded_jit"])
-def test_older_styles_bring_arguments_from_wherever_they_are(style):
+def test_former_transformations_move_committed_arguments(style):
     """Also where derivatives and batches are taken, and where another style has put the argument."""
     mesh = auto_mesh((4, 2), ("x", "y"))
     named = xmap(jnp.sin, in_axes={0: "i"}, out_axes={0: "i"}, axis_resources={"i": "x"})
@@ -322,7 +322,7 @@ def test_older_styles_bring_arguments_from_wherever_they_are(style):
         np.testing.assert_allclose(phalanx.vmap(f)(x[None]), np.sin(X)[None], rtol=1e-6)
 
 
-def test_programs_are_kept_apart_by_whether_their_rows_have_devices_of_their_own():
+def test_programs_inside_and_outside_soft_pmap_are_cached_separately():
     x = np.arange(48, dtype=np.float32).reshape(8, 2, 3)
     total = lambda x: x * lax.psum(x, "j")
     for first_alone in (True, False):

@@ -97,7 +97,7 @@ STYLES = [by_vmap, by_pmap, by_soft_pmap, by_xmap, by_shard_map, by_shard_map_un
 @pytest.mark.one_is_quick(group=lambda style, groups: style)
 @pytest.mark.parametrize("groups", [None, IN_GROUPS], ids=["all", "in groups"])
 @pytest.mark.parametrize("style", STYLES)
-def test_value_and_gradients_are_those_of_the_definition(style, groups):
+def test_value_and_gradients_equal_those_of_the_definition(style, groups):
     exchange = Exchange(1, groups)
     send = lambda *xs: lax.ragged_all_to_all(*xs, axis_name="i", axis_index_groups=groups)
     y_bar = np.cos(np.arange(exchange.output.size, dtype=np.float32)).reshape(exchange.output.shape)
@@ -120,7 +120,7 @@ def test_value_and_gradients_are_those_of_the_definition(style, groups):
 
 
 @pytest.mark.parametrize("style", [by_vmap, by_shard_map])
-def test_mapped_over_another_axis_each_example_is_exchanged_by_itself(style):
+def test_vmap_over_another_axis_exchanges_each_example(style):
     """Offsets and sizes too may be the example's own, and any operand may be without the mapped dimension."""
     several = [Exchange(seed) for seed in range(3)]
     send = lambda *xs: lax.ragged_all_to_all(*xs, axis_name="i")
@@ -137,7 +137,7 @@ def test_mapped_over_another_axis_each_example_is_exchanged_by_itself(style):
             np.testing.assert_array_equal(np.asarray(got)[:, e], want.result(example[0], example[1]))
 
 
-def test_rows_that_are_nowhere_are_dropped_or_zero():
+def test_rows_out_of_bounds_are_dropped_or_zero():
     x = jnp.arange(1.0, 9.0).reshape(2, 4)
     zeros, ones = np.zeros((2, 2), np.int32), np.ones((2, 2), np.int32)
     send = phalanx.jit(lambda *xs: by_vmap(lambda *ys: lax.ragged_all_to_all(*ys, axis_name="i"), *xs))
@@ -151,7 +151,7 @@ def test_rows_that_are_nowhere_are_dropped_or_zero():
     assert got.tolist() == [[-1, -1], [-1, -1]]
 
 
-def test_what_it_costs():
+def test_the_exchange_uses_two_all_to_alls():
     """Slices travel padded to the rows of the operand, with one exchange of the places where they go."""
     exchange = Exchange(0)
     f = lambda *xs: by_shard_map(lambda *ys: lax.ragged_all_to_all(*ys, axis_name="i"), *xs)

@@ -145,7 +145,7 @@ STYLES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_every_style_runs_a_random_program_alike(seed):
+def test_every_transformation_computes_the_same_random_program(seed):
     rng = random.Random(seed)
     f = program(rng, 2)
     loss = lambda g: lambda v: (jnp.cos(g(v)) ** 2).sum()

@@ -86,7 +86,7 @@ def check(place, held, wanted):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_constraint_builds_no_replica_wherever_it_stands(place):
+def test_a_constraint_at_any_place_builds_no_replica(place):
     """By itself, XLA gathers the whole array first."""
     mesh = make_mesh((4, 2), ("a", "b"), AxisType.Auto)
     check(place, NamedSharding(mesh, P("b", None, "a")), NamedSharding(mesh, P(None, ("a", "b"))))

@@ -67,7 +67,7 @@ def is_placed(x, value, sharding):
 
 @settings(max_examples=20, deadline=None)
 @given(ends())
-def test_a_move_needs_its_ends_and_one_part_more(case):
+def test_a_compiled_reshard_needs_memory_for_one_additional_shard(case):
     """Temporary memory of the program that would run stays within the larger of the two parts; values arrive."""
     held, wanted = case
     value = np.arange(48 * 24 * 48, dtype=np.float32).reshape(48, 24, 48)
@@ -87,7 +87,7 @@ def test_a_move_needs_its_ends_and_one_part_more(case):
 
 @settings(max_examples=100, deadline=None)
 @given(ends())
-def test_a_route_changes_one_thing_at_a_time_and_never_holds_more(case):
+def test_each_step_of_a_plan_is_one_collective_without_larger_shards(case):
     """Each stop cuts, carries minor axes to another dimension, permutes parts, or gathers; no part outgrows the ends."""
     held, wanted = case
     stops = plan_reshard(*(s.tiling(3) for s in case), held.mesh.axis_sizes).tilings if is_one_order(case) else ()
@@ -112,7 +112,7 @@ def kinds(mesh, before, after, shape=(64, 64)):
     return [(c.kind, c.bytes * math.prod(c.loops)) for c in found]
 
 
-def test_a_move_sends_what_it_must(mesh):
+def test_a_reshard_uses_the_cheapest_collectives(mesh):
     part = 64 * 64 * 4 // 8
     assert kinds(mesh, P(), P("x", "y")) == []
     assert kinds(mesh, P("x"), P("x", "y")) == []
@@ -122,7 +122,7 @@ def test_a_move_sends_what_it_must(mesh):
     assert kinds(mesh, P("x", "y"), P("y", "x")) == [("all-to-all", part), ("collective-permute", part)]
 
 
-def test_the_example_of_three_dimensions_builds_no_replica(mesh):
+def test_a_three_dimensional_reshard_builds_no_replica(mesh):
     """P('y', None, 'x') to P(None, ('x', 'y'), None): XLA by itself gathers the whole array first."""
     shape, ends = (32, 32, 32), (P("y", None, "x"), P(None, ("x", "y"), None))
     whole = 32**3 * 4
@@ -136,7 +136,7 @@ def test_the_example_of_three_dimensions_builds_no_replica(mesh):
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (8, 12), (8, 8), (4, 2), (32, 8, 3), (24, 8), (8, 8, 3)], ids=str)
-def test_slices_make_the_whole(mesh, shape):
+def test_resharding_in_slices_keeps_the_values(mesh, shape):
     value = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
     for before, after in [(P("x"), P(None, "y")), (P("x", "y"), P("x")), (P("y"), P("x", "y")), (P("x", "y"), P("y"))]:
         if any(n % 4 for n in shape[:2]) and before == P("x"):
@@ -152,7 +152,7 @@ def test_slices_make_the_whole(mesh, shape):
 
 @pytest.mark.one_is_quick(group=lambda kind: "a kind of axis")
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
-def test_programs_move_what_they_know_without_replicas(kind):
+def test_values_of_known_sharding_are_resharded_without_replicas(kind):
     """From an argument to a constraint or a result, elementwise operations between them included."""
     mesh = make_mesh((4, 2), ("x", "y"), kind)
     there, whole = NamedSharding(mesh, P(None, ("x", "y"), None)), 32**3 * 4
@@ -215,7 +215,7 @@ def excess(program, held, wanted, shape=CUBE, itemsize=4):
 @pytest.mark.parametrize("way", MOVES)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
-def test_a_move_inside_a_program_needs_its_ends_and_one_part_more(way, data):
+def test_a_reshard_inside_a_program_needs_memory_for_one_additional_shard(way, data):
     kind, make = MOVES[way]
     held, wanted = data.draw(pairs(kind))
     value = np.arange(math.prod(CUBE), dtype=np.float32).reshape(CUBE)
@@ -227,7 +227,7 @@ def test_a_move_inside_a_program_needs_its_ends_and_one_part_more(way, data):
 
 @settings(max_examples=12, deadline=None)
 @given(pairs(AxisType.Auto))
-def test_its_transpose_its_batched_form_and_a_donated_argument_need_no_more(case):
+def test_transposed_batched_and_donated_reshards_need_no_more_memory(case):
     held, wanted = case
     x = phalanx.ShapeDtypeStruct(CUBE, np.float32, sharding=held)
     back = jit(
@@ -248,7 +248,7 @@ def test_its_transpose_its_batched_form_and_a_donated_argument_need_no_more(case
     assert excess(program.compile().program, *many, stack) <= 4096
 
 
-def test_slices_are_what_keeps_the_bound(mesh):
+def test_resharding_in_slices_keeps_the_memory_bound(mesh):
     """At once, XLA takes a part to send and one that arrives, and has both ends still."""
     held, wanted = (NamedSharding(mesh, P(*spec)) for spec in [("x",), (None, "x")])
     program = trace_to_jaxpr(lambda x: [x], [ShapedArray(CUBE, np.dtype(np.float32))], "move")
@@ -262,7 +262,7 @@ def test_slices_are_what_keeps_the_bound(mesh):
     assert [(c.kind, c.bytes, c.loops) for c in list_collectives(sliced)] == [("all-to-all", part // 2, (2,))]
 
 
-def test_a_large_argument_moves_in_slices_and_all_else_in_one_step(mesh):
+def test_only_large_arguments_are_resharded_in_slices(mesh):
     held, wanted = (
         NamedSharding(mesh.with_axis_types(dict.fromkeys("xy", AxisType.Auto)), P(*spec))
         for spec in [("x",), (None, "x")]
@@ -278,7 +278,7 @@ def test_a_large_argument_moves_in_slices_and_all_else_in_one_step(mesh):
         assert [(c.kind, c.loops) for c in found] == [("all-to-all", loops)]
 
 
-def test_a_sliced_move_is_reported_at_the_users_line(mesh):
+def test_a_sliced_reshard_has_the_source_line_of_the_user(mesh):
     auto = mesh.with_axis_types(dict.fromkeys("xy", AxisType.Auto))
     held, wanted = NamedSharding(auto, P("x")), NamedSharding(auto, P(None, "x"))
 
@@ -291,7 +291,7 @@ def test_a_sliced_move_is_reported_at_the_users_line(mesh):
 
 
 @pytest.mark.parametrize("dtype", ["bool", "bfloat16", "complex64", "int4", "float8_e4m3fn", "uint16"])
-def test_slices_bring_every_dtype(mesh, dtype):
+def test_every_dtype_can_be_resharded_in_slices(mesh, dtype):
     held, wanted = (NamedSharding(mesh, P(*spec)) for spec in [("x",), (None, "y")])
     value = np.arange(12 * 8 * 3).reshape(12, 8, 3).astype(jnp.dtype(dtype))
     x = device_put(value, held)
@@ -299,7 +299,7 @@ def test_slices_bring_every_dtype(mesh, dtype):
     assert is_placed(moved, value, wanted)
 
 
-def test_calls_inside_a_program_go_the_same_way(mesh):
+def test_nested_calls_reshard_without_replicas(mesh):
     """What lies known goes into inner functions and comes out of them, whichever of them says where it goes."""
     mesh = mesh.with_axis_types(dict.fromkeys("xy", AxisType.Auto))
     held, there = NamedSharding(mesh, P("y", None, "x")), NamedSharding(mesh, P(None, ("x", "y")))

@@ -49,7 +49,7 @@ def error(kind, fun, *args):
 # --- the view ---
 
 
-def test_each_device_gets_its_pieces_and_results_are_joined(over):
+def test_each_device_receives_its_shards_and_results_are_concatenated(over):
     @over(in_specs=(P("x", "y"), {"b": P("y")}), out_specs=(P("y", "x"), P()))
     def f(a, tree):
         assert (a.shape, tree["b"].shape) == ((2, 2), (2,))
@@ -62,7 +62,7 @@ def test_each_device_gets_its_pieces_and_results_are_joined(over):
     assert got.sharding.spec == P("y", "x") and float(total) == A.sum()
 
 
-def test_the_program_is_printed_with_what_varies():
+def test_the_printed_program_shows_varying_axes():
     mesh = auto_mesh((2,), ("x",))
     f = phalanx.shard_map(lambda v: lax.psum(v * 2, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
     assert str(phalanx.make_jaxpr(f)(np.ones(4, "float32"))) == (
@@ -78,7 +78,7 @@ def test_the_program_is_printed_with_what_varies():
     )
 
 
-def test_it_runs_at_once_compiled_and_under_a_context_mesh(mesh):
+def test_shard_map_runs_eagerly_compiled_and_under_a_context_mesh(mesh):
     f = phalanx.shard_map(lambda v: lax.ppermute(v, "x", RING), in_specs=P("x"), out_specs=P("x"))
     want = np.roll(A, 2, 0)
     with mesh:
@@ -89,7 +89,7 @@ def test_it_runs_at_once_compiled_and_under_a_context_mesh(mesh):
         np.testing.assert_allclose(f(placed), want)
 
 
-def test_old_spellings(mesh):
+def test_former_spellings_are_accepted(mesh):
     from phalanx.experimental.shard_map import shard_map
 
     f = shard_map(
@@ -98,7 +98,7 @@ def test_old_spellings(mesh):
     np.testing.assert_allclose(phalanx.jit(f)(A), A.reshape(4, 2, 4).sum(0))
 
 
-def test_arguments_from_the_host_are_sent_in_pieces(mesh, over):
+def test_host_arguments_are_transferred_in_shards(mesh, over):
     f = phalanx.jit(over(lambda v, w: v * w.sum(), in_specs=(P("x", "y"), P()), out_specs=P("x", "y")))
     compiled = f.lower(A, A).compile()
     assert [s.spec for s in compiled.input_shardings[0]] == [P("x", "y"), P()]
@@ -134,7 +134,7 @@ def test_many_calls_may_be_started_before_any_is_read(mesh, over):
     np.testing.assert_allclose(centred, A - A.mean(), rtol=1e-5)
 
 
-def test_arguments_by_name_take_their_places(over):
+def test_keyword_arguments_are_bound_to_positions(over):
     f = over(lambda v, w, scale=1.0: v * w * scale, in_specs=[P("x"), P("x"), P()], out_specs=P("x"))
     np.testing.assert_allclose(f(A, scale=2.0, w=A), 2 * A * A)
     assert error(ArgumentTypeError, lambda: over(lambda *, v: v, in_specs=P("x"), out_specs=P("x"))(v=A)) == (
@@ -143,7 +143,7 @@ def test_arguments_by_name_take_their_places(over):
     )
 
 
-def test_values_closed_over_are_the_same_for_all(over):
+def test_values_in_the_closure_are_replicated(over):
     w = jnp.arange(4.0)
     f = over(lambda v: lax.psum(v * w, "x") + np.float32(1), in_specs=P("x"), out_specs=P())
     np.testing.assert_allclose(f(A), (A * np.arange(4)).reshape(4, 2, 4).sum(0) + 1)
@@ -153,7 +153,7 @@ def test_values_closed_over_are_the_same_for_all(over):
     np.testing.assert_allclose(phalanx.jit(phalanx.jacfwd(g))(w), A.sum(0))
 
 
-def test_an_abstract_mesh_takes_the_devices_of_the_arguments(mesh):
+def test_an_abstract_mesh_uses_the_devices_of_the_arguments(mesh):
     abstract = phalanx.sharding.AbstractMesh((4, 2), ("x", "y"))
     f = phalanx.shard_map(lambda v: lax.psum(v, "x"), mesh=abstract, in_specs=P("x", "y"), out_specs=P(None, "y"))
     placed = phalanx.device_put(A, NamedSharding(mesh, P("x")))
@@ -190,7 +190,7 @@ def test_tracing_and_lowering_do_not_grow_with_the_mesh():
     assert texts[0].count("all_reduce") == 4  # two of the program's own, and one for each weight
 
 
-def test_axes_of_one_device_need_no_check():
+def test_axes_of_one_device_are_not_checked():
     mesh = auto_mesh((1, 2), ("one", "x"))
     f = phalanx.shard_map(
         lambda v: v + lax.axis_index("one"), mesh=mesh, in_specs=P("one", "x"), out_specs=P(None, "x")
@@ -198,7 +198,7 @@ def test_axes_of_one_device_need_no_check():
     np.testing.assert_allclose(f(A), A)
 
 
-def test_results_may_vary_less_than_their_spec_says(over):
+def test_results_may_vary_over_fewer_axes_than_their_spec(over):
     f = over(lambda v: lax.psum(v, "x"), in_specs=P("x"), out_specs=P(None, "y"))
     np.testing.assert_allclose(f(A), np.tile(A.reshape(4, 2, 4).sum(0), 2))
     got = phalanx.grad(lambda a: (f(a) * np.arange(8)).sum())(A)
@@ -238,7 +238,7 @@ KEPT = {
 }
 
 
-def test_the_partitioner_keeps_the_other_axes(mesh, over):
+def test_collectives_work_on_a_partly_manual_mesh(mesh, over):
     """All collectives in one program: each gives what it gives on a mesh of the manual axis alone."""
     alone = auto_mesh((4,), ("x",))
     whole = {k: phalanx.shard_map(f, mesh=alone, in_specs=P("x"), out_specs=s) for k, (f, s) in KEPT.items()}
@@ -251,7 +251,7 @@ def test_the_partitioner_keeps_the_other_axes(mesh, over):
     assert got["ppermute"].sharding.spec == P("x", "y")  # the partitioner kept "y" split
 
 
-def test_constraints_inside_speak_of_the_axes_that_are_kept(over):
+def test_constraints_inside_may_use_axes_that_are_not_mapped(over):
     f = over(
         lambda v: lax.with_sharding_constraint(v @ v.T, P(None, "y")) + lax.axis_index("x"),
         in_specs=P("x"),
@@ -269,7 +269,7 @@ def nested(v):
     return inner(v) * 2
 
 
-def test_one_inside_another_over_other_axes(over):
+def test_nested_shard_maps_map_over_different_axes(over):
     f = over(nested, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
     scale = 2 * (1 + np.arange(8)[:, None] // 2)
     np.testing.assert_allclose(phalanx.jit(f)(A), A.reshape(8, 2, 2).sum(1) * scale)
@@ -285,7 +285,7 @@ def test_one_inside_another_over_other_axes(over):
 
 @pytest.mark.parametrize("outer_check", [True, False])
 @pytest.mark.parametrize("inner_check", [True, False])
-def test_derivatives_of_nested_ones_with_and_without_the_check(over, outer_check, inner_check):
+def test_nested_shard_maps_are_differentiable_with_and_without_check_vma(over, outer_check, inner_check):
     def outer(w, v):
         inner = phalanx.shard_map(
             lambda w, u: (lax.psum(jnp.sin(u * w), "y"), lax.psum((u * w).sum(), ("x", "y"))),
@@ -311,7 +311,7 @@ def test_derivatives_of_nested_ones_with_and_without_the_check(over, outer_check
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 
 
-def test_a_training_step_by_data_whose_model_the_partitioner_splits(mesh, over):
+def test_a_data_parallel_step_with_an_automatic_model_axis_trains(mesh, over):
     def loss(params, x):
         hidden = lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, params)[0]
         return (hidden**2).mean()
@@ -330,7 +330,7 @@ def test_a_training_step_by_data_whose_model_the_partitioner_splits(mesh, over):
 # --- Explicit axes ---
 
 
-def test_types_over_explicit_axes_tell_the_specs_and_are_told_by_them():
+def test_specs_and_explicit_sharding_types_determine_each_other():
     explicit = phalanx.sharding.AxisType.Explicit
     mesh = phalanx.make_mesh((4, 2), ("x", "y"), axis_types=(explicit, explicit))
     a = phalanx.device_put(A, NamedSharding(mesh, P("x", "y")))
@@ -371,7 +371,7 @@ def test_vmap_over_any_dimension(over):
         np.testing.assert_allclose(moved, np.stack([v + np.arange(8)[:, None] // 2 for v in B], 2), rtol=1e-6)
 
 
-def test_a_vmapped_axis_and_a_mesh_axis_meet_in_one_collective(over):
+def test_one_collective_may_use_a_vmapped_axis_and_a_mesh_axis(over):
     B = np.random.default_rng(0).normal(size=(3, 8, 4)).astype("float32")
     f = over(lambda v: lax.psum(v, ("i", "x")) + lax.axis_index("i"), in_specs=P("x"), out_specs=P())
     want = B.reshape(3, 4, 2, 4).sum((0, 1)) + np.arange(3)[:, None, None]
@@ -438,7 +438,7 @@ def test_derivatives_of_every_order(over, check):
     np.testing.assert_allclose(got, 2 * np.tile(A[:2], (4, 1)))
 
 
-def test_checkpoint_keeps_the_inputs_only(over):
+def test_checkpoint_saves_the_inputs_only(over):
     f = phalanx.checkpoint(over(lambda v: jnp.sin(jnp.sin(v)), in_specs=P("x"), out_specs=P("x")))
     np.testing.assert_allclose(
         phalanx.grad(lambda a: f(a).sum())(A), np.cos(np.sin(A)) * np.cos(A), rtol=1e-4, atol=1e-5
@@ -447,7 +447,7 @@ def test_checkpoint_keeps_the_inputs_only(over):
     assert text.count("shard_map[") >= 2 and "checkpoint" in text
 
 
-def test_known_parts_run_first_and_dead_ones_not_at_all(over):
+def test_partial_evaluation_runs_known_parts_first_and_drops_dead_ones(over):
     f = over(lambda v, w: (jnp.sin(v), v * w, w.sum(keepdims=True)), in_specs=(P("x"), P("x")), out_specs=P("x"))
     y, linear = phalanx.linearize(lambda w: f(A, w)[:2], A)
     np.testing.assert_allclose(linear(A)[1], A * A)
@@ -460,7 +460,7 @@ def test_known_parts_run_first_and_dead_ones_not_at_all(over):
     assert len(eqn.outvars) == 1 and [e.primitive.name for e in eqn.params["jaxpr"].eqns] == ["mul"]
 
 
-def test_what_devices_share_is_one_value_inside(over):
+def test_gradients_by_replicated_values_are_summed_over_devices(over):
     """A gradient by a shared value sums what all devices give; by a value of its own, each device has its own."""
 
     def f(w, v):
@@ -488,7 +488,7 @@ def test_a_loop_sums_the_cotangents_of_a_shared_operand_once(over):
     assert "psum" not in str(loop.params["jaxpr"])
 
 
-def test_gradients_communicate_no_more_than_they_must(mesh, over):
+def test_gradients_use_the_minimal_collectives(mesh, over):
     """A weight that is gathered where it is used: its cotangent is scattered as it is summed, and means cost nothing."""
     put = lambda shape, spec: phalanx.device_put(np.ones(shape, "float32"), NamedSharding(mesh, spec))
     w, x = put((16, 4), P("x")), put((8, 16), P("x"))
@@ -502,7 +502,7 @@ def test_gradients_communicate_no_more_than_they_must(mesh, over):
     assert kinds == ["all-gather", "all-reduce", "reduce-scatter"]
 
 
-def test_a_training_loop_inside(over):
+def test_a_training_loop_runs_inside_shard_map(over):
     def train(w, x):
         def step(w, xi):
             value, g = phalanx.value_and_grad(lambda w: ((xi @ w) ** 2).mean())(w)
@@ -533,7 +533,7 @@ def test_loops_run_a_different_number_of_times_on_each_device(over):
     np.testing.assert_allclose(dot, A * 2.0 ** (np.arange(8)[:, None] // 2))
 
 
-def test_a_collective_where_devices_part_is_refused(over):
+def test_a_collective_in_divergent_control_flow_is_an_error(over):
     fix = (
         "  Fix: make it the same for all, for example with lax.pmax, or move the collective out of the loop or branch."
     )
@@ -561,7 +561,7 @@ def test_callbacks_run_on_each_device(over):
     assert sorted(seen) == sorted(A.reshape(4, 2, 2, 2).sum((1, 3)).ravel().tolist())
 
 
-def test_random_keys_travel_and_each_device_has_its_own(over):
+def test_random_keys_can_be_exchanged_and_differ_between_devices(over):
     keys = phalanx.random.split(phalanx.random.key(0), 4)
     moved = over(lambda k: lax.ppermute(k, "x", RING), in_specs=P("x"), out_specs=P("x"))(keys)
     np.testing.assert_array_equal(phalanx.random.key_data(moved), np.roll(phalanx.random.key_data(keys), 1, 0))
@@ -592,7 +592,7 @@ def test_uneven_groups(over):
 # --- errors ---
 
 
-def test_there_must_be_a_mesh():
+def test_a_missing_mesh_is_an_error():
     assert error(ShardingError, phalanx.shard_map(lambda v: v, in_specs=P("x"), out_specs=P("x")), A) == (
         "shard_map of <lambda>: expected a mesh, got none.\n"
         "  Fix: pass mesh=..., or call the function inside `with mesh:` or after set_mesh(mesh)."
@@ -661,7 +661,7 @@ def test_specs_must_be_prefixes(over):
     assert error(TreeError, g, A).startswith("shard_map of <lambda>, out_specs: expected")
 
 
-def test_results_that_vary_are_refused_by_name(over):
+def test_a_varying_result_with_a_replicated_spec_is_an_error(over):
     f = over(lambda v: {"loss": v.sum()}, in_specs=P("x", "y"), out_specs={"loss": P()})
     assert error(ShardingError, f, A) == (
         "shard_map of <lambda>, result['loss']: expected a value that is equal along 'x', 'y', which PartitionSpec() "
@@ -680,7 +680,7 @@ def test_results_that_vary_are_refused_by_name(over):
         assert "which varies over 'x'" in error(ShardingError, over(hidden, in_specs=P("x"), out_specs=P()), A)
 
 
-def test_other_misuse(mesh, over):
+def test_other_misuse_is_an_error(mesh, over):
     assert error(ArgumentError, lambda: phalanx.shard_map(lambda v: v, mesh=mesh, in_specs=P())) == (
         "shard_map, argument out_specs: expected a tree of PartitionSpecs, got None.\n"
         "  Fix: pass a PartitionSpec for each result, PartitionSpec() for a result that is equal on all devices."
@@ -763,7 +763,7 @@ def test_other_misuse(mesh, over):
     assert "expected a mesh of the 8 devices of the program" in error(ShardingError, both, A)
 
 
-def test_the_checker_finds_types_that_hide_what_varies(over):
+def test_check_jaxpr_finds_types_without_their_varying_axes(over):
     f = over(lambda v: 2 * v, in_specs=P("x"), out_specs=P("x"))
     program = phalanx.make_jaxpr(f)(A)
     inner = program.eqns[0].params["jaxpr"]
@@ -777,7 +777,7 @@ def test_the_checker_finds_types_that_hide_what_varies(over):
 # --- values reached otherwise, and the face that is told by dimensions ---
 
 
-def test_an_array_reached_by_an_attribute_is_read_at_each_call(over):
+def test_an_array_in_an_attribute_is_read_at_each_call(over):
     class Model:
         w = jnp.ones(4)
 
@@ -789,7 +789,7 @@ def test_an_array_reached_by_an_attribute_is_read_at_each_call(over):
     assert phalanx.grad(lambda w: setattr(model, "w", w) or f(A).sum())(model.w).tolist() == A.sum(0).tolist()
 
 
-def test_an_array_reached_otherwise_costs_no_compiling_again(over, monkeypatch):
+def test_another_array_in_the_closure_does_not_recompile(over, monkeypatch):
     values = [jnp.ones(4), 2 * jnp.ones(4), 3 * jnp.ones(4)]
     f = over(lambda a: a * phalanx.jit(lambda w: -w)(values[0]) + 2.5, in_specs=P("x"), out_specs=P("x"))
     np.testing.assert_allclose(f(A), 2.5 - A)
@@ -799,7 +799,7 @@ def test_an_array_reached_otherwise_costs_no_compiling_again(over, monkeypatch):
         np.testing.assert_allclose(f(A), 2.5 - (i + 1) * A)
 
 
-def test_programs_are_alike_that_compute_the_same_of_their_constants():
+def test_alpha_equivalence_ignores_the_values_of_constants():
     def program(w, by=2.0, last=jnp.sin):
         return phalanx.make_jaxpr(lambda x: lax.cond(x[0] > 0, last, jnp.cos, x * w * by))(jnp.ones(3))
 
@@ -810,13 +810,13 @@ def test_programs_are_alike_that_compute_the_same_of_their_constants():
     assert not is_alpha_equivalent(first, program(jnp.ones(3), last=jnp.tan))
 
 
-def test_a_spec_of_none_gives_every_device_the_whole(over):
+def test_a_spec_of_none_replicates(over):
     got = over(lambda a, b: a + b, in_specs=(P("x"), None), out_specs=P("x"))(A, np.ones(4, "float32"))
     np.testing.assert_allclose(got, A + 1)
     assert over(lambda a: a, in_specs=None, out_specs=P("x"))(A).shape == (32, 4)
 
 
-def test_smap_is_told_by_dimensions(mesh):
+def test_smap_accepts_dimensions_in_place_of_specs(mesh):
     with phalanx.set_mesh(mesh):
         f = phalanx.smap(lambda a, b: lax.psum(a, "y") + b, in_axes=(1, None), out_axes=None, axis_name="y")
         np.testing.assert_allclose(f(A, np.float32(1)), A[:, :2] + A[:, 2:] + 1)
@@ -831,7 +831,7 @@ def test_smap_is_told_by_dimensions(mesh):
     )
 
 
-def test_what_a_loop_does_not_write_stays_shared():
+def test_a_carry_that_a_loop_does_not_change_stays_replicated():
     """Devices run it for different times, and the steps they took differ, but not what is only handed through."""
 
     def f(x, scale):
@@ -848,7 +848,7 @@ def test_what_a_loop_does_not_write_stays_shared():
     assert scale == 2.0
 
 
-def test_each_device_solves_its_own_system():
+def test_linear_solves_and_roots_run_on_each_device():
     mesh, rows = auto_mesh((4,), ("x",)), np.arange(1.0, 5.0, dtype="float32")
     keys = random.split(random.key(0), 3)
     systems = random.normal(keys[0], (4, 3, 3)) + 4 * np.eye(3, dtype="float32")

@@ -35,7 +35,7 @@ def splits(draw):
 @pytest.mark.slow
 @settings(max_examples=14, deadline=None)
 @given(splits(), st.booleans())
-def test_pieces_joined_are_the_whole(split, check):
+def test_shard_map_of_an_elementwise_function_equals_the_function(split, check):
     sizes, names, spec, shape = split
     mesh = phalanx.make_mesh(sizes, names)
     rng = np.random.default_rng(0)

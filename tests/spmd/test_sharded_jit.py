@@ -17,7 +17,7 @@ def shapes(x):
 
 
 @pytest.mark.parametrize("parts", [P(8, 1), P(4, 2), P(2, 1), P(1, 6), P(2, 3), P(1, 1)])
-def test_arguments_and_results_are_cut_into_pieces(parts):
+def test_arguments_and_results_are_sharded_by_counts(parts):
     f = sharded_jit(lambda x, y: (x + y, x.sum()), in_parts=(parts, None), out_parts=(parts, None))
     y, total = f(X, 1.0)
     np.testing.assert_allclose(y, X + 1)
@@ -27,7 +27,7 @@ def test_arguments_and_results_are_cut_into_pieces(parts):
     assert total.is_fully_replicated
 
 
-def test_different_cuts_of_one_number_of_pieces():
+def test_one_function_may_split_arrays_along_different_dimensions():
     f = sharded_jit(
         lambda x, y: with_sharding_constraint(x @ y, P(2, 4)), in_parts=(P(8, 1), P(2, 4)), out_parts=P(4, 2)
     )
@@ -36,7 +36,7 @@ def test_different_cuts_of_one_number_of_pieces():
     assert shapes(f(X, y)) == {(2, 4)}
 
 
-def test_inside_pmap_each_row_has_its_own_devices():
+def test_a_sharded_jit_inside_pmap_uses_separate_devices_for_each_row():
     inner = sharded_jit(lambda x: with_sharding_constraint(x * 2, P(1, 2)) + lax.psum(x, "i"), P(2, 1), P(2, 1))
     x = np.stack([X[:4], X[4:]])
     y = phalanx.pmap(inner, "i")(x)
@@ -66,20 +66,20 @@ def test_counts_with_different_products_are_an_error():
         sharded_jit(lambda x: x, P(2, 2), None, num_partitions=2)
 
 
-def test_too_many_pieces_and_constraints_outside_are_errors():
+def test_too_many_shards_and_constraints_outside_are_errors():
     with pytest.raises(ArgumentError, match="at most 8 partitions, one for each device, got 16"):
         sharded_jit(lambda x: x, P(8, 2), None)(X)
     with pytest.raises(ArgumentError, match="a call inside a function compiled by sharded_jit"):
         with_sharding_constraint(X, P(2, 1))
 
 
-def test_caches_can_be_cleared_after_a_function_was_refused():
+def test_caches_can_be_cleared_after_an_error():
     with pytest.raises(ShardingError):
         sharded_jit(lambda x: x, (P(2, 2), P(4, 2)), None)
     phalanx.clear_caches()
 
 
-def test_pieces_of_different_sizes_are_refused_in_the_counts_that_the_user_wrote():
+def test_uneven_shards_are_errors_that_show_the_given_counts():
     with pytest.raises(ShardingError) as error:
         sharded_jit(lambda x: x["a"], in_parts=({"a": P(3, 1)},), out_parts=None)({"a": np.ones((8, 2))})
     assert without_positions(error.value) == (
@@ -92,7 +92,7 @@ def test_pieces_of_different_sizes_are_refused_in_the_counts_that_the_user_wrote
         sharded_jit(lambda x: x[:6], in_parts=P(4, 1), out_parts=P(4, 1))(np.ones((8, 2)))
 
 
-def test_counts_that_an_array_cannot_have_are_refused_as_the_user_wrote_them():
+def test_counts_that_do_not_fit_an_array_are_errors_that_show_them():
     for wrong in (P("x", 1), P(0, 1), P(2.0)):
         with pytest.raises(ArgumentTypeError) as error:
             sharded_jit(lambda x: x, wrong, None)

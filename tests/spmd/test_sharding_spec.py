@@ -31,14 +31,14 @@ def test_devices_are_in_row_major_order_of_the_box():
     assert spec_to_indices((6, 5, 4), spec) == tuple((r, ALL, c) for r, c in itertools.product(rows, columns))
 
 
-def test_the_box_may_have_the_cuts_in_another_order():
+def test_the_mesh_mapping_may_permute_the_splits():
     spec = ShardingSpec([Chunked([2]), Chunked([3])], [ShardedAxis(1), ShardedAxis(0)])
     found = spec_to_indices((2, 3), spec)
     assert [(r.start, c.start) for r, c in found] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
     assert spec.indices((2, 3)).shape == (3, 2)
 
 
-def test_an_innermost_axis_of_replicas_puts_them_side_by_side():
+def test_an_innermost_axis_of_replicas_makes_them_adjacent():
     inner = ShardingSpec([Chunked([2])], [ShardedAxis(0), Replicated(2)])
     outer = ShardingSpec([Chunked([2])], [Replicated(2), ShardedAxis(0)])
     first, second = (slice(0, 2),), (slice(2, 4),)
@@ -53,12 +53,12 @@ def test_an_unstacked_dimension_is_a_number():
     assert [whole[i].shape for i in spec_to_indices((3, 2), spec)] == [(2,)] * 3
 
 
-def test_a_dimension_may_be_cut_twice():
+def test_a_dimension_may_be_split_twice():
     spec = ShardingSpec([Chunked([2, 2])], [ShardedAxis(1), ShardedAxis(0)])
     assert [i.start for (i,) in spec_to_indices((4,), spec)] == [0, 2, 1, 3]
 
 
-def test_nothing_is_cut_on_one_device():
+def test_a_spec_without_splits_has_one_index():
     assert spec_to_indices((3, 2), ShardingSpec([NoSharding(), NoSharding()])) == ((ALL, ALL),)
     assert spec_to_indices((), ShardingSpec([])) == ((),)
 
@@ -81,7 +81,7 @@ def named_shardings(draw):
 
 
 @given(named_shardings())
-def test_a_named_sharding_is_a_spec_and_back(sharding):
+def test_a_named_sharding_round_trips_through_a_sharding_spec(sharding):
     shape = (120, 120, 120)
     spec = ShardingSpec.of(sharding, 3)
     assert spec_to_indices(shape, spec) == tuple(s.index for s in sharding.shards(shape))
@@ -91,7 +91,7 @@ def test_a_named_sharding_is_a_spec_and_back(sharding):
 
 
 @given(named_shardings())
-def test_xlas_form_is_a_spec_and_back(sharding):
+def test_an_hlo_sharding_round_trips_through_a_sharding_spec(sharding):
     spec = ShardingSpec.of(sharding, 3)
     devices = sharding._device_assignment
     gspmd = GSPMDSharding(devices, spec.hlo_sharding())
@@ -101,7 +101,7 @@ def test_xlas_form_is_a_spec_and_back(sharding):
     assert spec.sharding_proto().type == gspmd.hlo_sharding.to_proto().type
 
 
-def test_xlas_form_becomes_as_few_axes_as_will_do():
+def test_an_hlo_sharding_converts_to_the_fewest_axes():
     mesh = make_mesh((4, 2), ("x", "y"))
     spec = ShardingSpec.of(NamedSharding(mesh, P(None, "x"))._to_xla_hlo_sharding(2), 2, 8)
     assert spec == ShardingSpec([NoSharding(), Chunked([4])], [ShardedAxis(0), Replicated(2)])
@@ -110,7 +110,7 @@ def test_xlas_form_becomes_as_few_axes_as_will_do():
     )
 
 
-def test_mistakes_are_named():
+def test_invalid_sharding_specs_are_errors():
     with pytest.raises(ShardingError) as error:
         ShardingSpec([Chunked([2]), Chunked([2])], [ShardedAxis(0), ShardedAxis(0)])
     assert str(error.value) == (

@@ -92,7 +92,7 @@ def test_a_compiled_stage_keeps_its_static_arguments():
         compiled(X, 4)
 
 
-def test_formats_say_how_and_where_arguments_and_results_lie():
+def test_formats_have_layouts_and_shardings_of_arguments_and_results():
     mesh = phalanx.make_mesh((4,), ("x",))
     sharding = NamedSharding(mesh, P("x"))
     usual = Format(Layout((0, 1), ()), sharding)
@@ -151,14 +151,14 @@ def test_named_scopes_are_kept_by_derivatives_of_compiled_functions():
     assert "model" not in phalanx.jit(phalanx.grad(lambda x: call(x).sum())).lower(X).as_text(debug_info=True)
 
 
-def test_a_stage_knows_two_languages():
+def test_a_lowered_stage_has_stablehlo_and_hlo():
     lowered = phalanx.jit(jnp.sin).lower(X)
     for ask in (lowered.as_text, lowered.compiler_ir):
         with pytest.raises(ArgumentTypeError, match=f'{ask.__name__}, argument dialect: expected "stablehlo" or'):
             ask("mhlo")
 
 
-def test_a_compiled_stage_names_arguments_that_are_no_arrays_or_are_deleted():
+def test_a_compiled_stage_names_invalid_and_deleted_arguments():
     compiled = phalanx.jit(lambda p: p["w"][0]).lower({"w": [X]}).compile()
     with pytest.raises(ArgumentTypeError, match=r"call of compiled <lambda>, argument p\['w'\]\[0\]: .*'text'"):
         compiled({"w": ["text"]})
@@ -168,7 +168,7 @@ def test_a_compiled_stage_names_arguments_that_are_no_arrays_or_are_deleted():
         compiled({"w": [gone]})
 
 
-def test_a_stage_is_for_arguments_that_lie_as_those_it_was_made_for():
+def test_a_lowered_stage_has_the_shardings_of_its_example_arguments():
     """A function is traced once for all placements, but each lowering is for its own."""
     mesh = auto_mesh((4, 2), ("x", "y"))
     double = phalanx.jit(lambda x: 2 * x)
@@ -179,7 +179,7 @@ def test_a_stage_is_for_arguments_that_lie_as_those_it_was_made_for():
     assert double.lower(np.ones((8, 4), np.float32)).compile().input_shardings[0][0].num_devices == 1
 
 
-def test_a_compiled_stage_is_called_without_its_static_arguments_or_with_them():
+def test_a_compiled_stage_may_be_called_without_its_static_arguments():
     compiled = phalanx.jit(lambda n, x, *, by: n * x + by, static_argnums=0, static_argnames="by")
     compiled = compiled.lower(7, 8, by=1).compile()
     assert compiled(5) == 36 == compiled(7, 5, by=1)

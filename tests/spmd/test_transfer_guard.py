@@ -25,7 +25,7 @@ def add_one():
     return f
 
 
-def test_an_implicit_transfer_to_a_device_is_refused(add_one):
+def test_disallow_forbids_implicit_transfers_to_devices(add_one):
     with phalanx.transfer_guard("disallow"), pytest.raises(TransferError) as error:
         add_one(HOST)
     assert str(error.value) == (
@@ -38,7 +38,7 @@ def test_an_implicit_transfer_to_a_device_is_refused(add_one):
     add_one(HOST)
 
 
-def test_an_explicit_one_is_not_unless_that_is_asked(add_one):
+def test_disallow_permits_explicit_transfers(add_one):
     mesh = make_mesh((8,), ("x",))
     sharding = NamedSharding(mesh, P("x"))
     moves = [
@@ -59,7 +59,7 @@ def test_an_explicit_one_is_not_unless_that_is_asked(add_one):
         np.testing.assert_array_equal(phalanx.device_get(add_one(x)), HOST + 1)
 
 
-def test_an_implicit_transfer_between_devices_is_refused():
+def test_disallow_forbids_implicit_transfers_between_devices():
     x = phalanx.device_put(HOST)
     there = phalanx.sharding.SingleDeviceSharding(phalanx.devices()[3])
     f = phalanx.jit(lambda x: x, in_shardings=there)
@@ -70,7 +70,7 @@ def test_an_implicit_transfer_between_devices_is_refused():
         f(jnp.zeros(8))
 
 
-def test_the_inner_guard_wins(add_one):
+def test_the_innermost_guard_applies(add_one):
     with phalanx.transfer_guard("disallow"):
         with phalanx.transfer_guard_host_to_device("allow"):
             add_one(HOST)
@@ -86,12 +86,12 @@ def guarded(f):
     f(HOST)
 
 
-def test_a_guard_is_a_decorator_too(add_one):
+def test_a_guard_is_also_a_decorator(add_one):
     with pytest.raises(TransferError):
         guarded(add_one)
 
 
-def test_a_guard_is_of_one_thread_and_the_option_of_all(add_one):
+def test_a_guard_is_thread_local_and_the_option_is_global(add_one):
     failures = []
 
     def call():
@@ -119,7 +119,7 @@ def test_a_guard_is_of_one_thread_and_the_option_of_all(add_one):
     assert in_thread() == 1
 
 
-def test_what_a_program_closed_over_may_go_with_it():
+def test_constants_of_a_program_may_be_transferred_under_a_guard():
     table = np.arange(2000, dtype=np.float32)
     x = jnp.ones(2000)
     with phalanx.transfer_guard("disallow"):
@@ -127,7 +127,7 @@ def test_what_a_program_closed_over_may_go_with_it():
     np.testing.assert_array_equal(y, table + 1)
 
 
-def test_an_unknown_level_is_refused():
+def test_an_unknown_guard_level_is_an_error():
     with pytest.raises(ArgumentError) as error:
         phalanx.transfer_guard("forbid")
     assert str(error.value) == (

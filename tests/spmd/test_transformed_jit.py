@@ -47,7 +47,7 @@ def arrays_made_by(call):
 # --- vmap ---
 
 
-def test_vmap_gives_the_new_dimension_mesh_axes(mesh):
+def test_vmap_shards_the_new_dimension_over_spmd_axis_name(mesh):
     f = phalanx.jit(jnp.tanh, in_shardings=on(mesh, "x"), out_shardings=on(mesh, "x"))
     batch = np.stack([X, X + 1])
     y = phalanx.vmap(f, spmd_axis_name="y")(batch)
@@ -64,14 +64,14 @@ def test_vmap_gives_the_new_dimension_mesh_axes(mesh):
     assert_collectives(phalanx.jit(phalanx.vmap(f, spmd_axis_name="y")), put(batch, mesh, "y", "x"))
 
 
-def test_vmap_without_an_axis_leaves_the_new_dimension_whole(mesh):
+def test_vmap_without_spmd_axis_name_replicates_the_new_dimension(mesh):
     f = phalanx.jit(lambda x, w: x @ w, in_shardings=(on(mesh, "x"), on(mesh)), out_shardings=on(mesh, "x"))
     y = phalanx.vmap(f, in_axes=(0, None))(np.stack([X, X]), W)
     assert spec_of(y) == P(None, "x")
     np.testing.assert_allclose(y[0], X @ W, rtol=1e-5)
 
 
-def test_an_axis_cannot_cut_the_new_dimension_too(mesh):
+def test_spmd_axis_name_that_is_already_used_is_an_error(mesh):
     f = phalanx.jit(jnp.tanh, in_shardings=on(mesh, "x"))
     with pytest.raises(ShardingError) as error:
         phalanx.vmap(f, spmd_axis_name="x")(np.stack([X] * 4))
@@ -89,7 +89,7 @@ def model(x, w):
     return jnp.tanh(x @ w)
 
 
-def test_derivatives_lie_as_their_functions(mesh):
+def test_derivatives_are_sharded_like_their_functions(mesh):
     shardings = dict(in_shardings=(on(mesh, "x"), on(mesh, None, "y")), out_shardings=on(mesh, "x", "y"))
     f = phalanx.jit(model, **shardings)
     y, y_dot = phalanx.jvp(f, (X, W), (X, W))
@@ -102,7 +102,7 @@ def test_derivatives_lie_as_their_functions(mesh):
     np.testing.assert_allclose(w_bar, want[1], rtol=1e-5, atol=1e-6)
 
 
-def test_the_known_part_is_compiled_first_and_its_residuals_stay_in_pieces(mesh):
+def test_residuals_of_a_compiled_function_stay_sharded(mesh):
     """Nothing declares how residuals lie: they keep what the compiler chose, and none becomes whole on a device."""
     x, w = put(X, mesh, "x"), put(W, mesh, None, "y")
     (y, pull), made = arrays_made_by(lambda: phalanx.vjp(phalanx.jit(model), x, w))
@@ -134,7 +134,7 @@ def test_linearize_splits_compiled_functions(mesh):
     )
 
 
-def test_the_transpose_of_a_compiled_function_takes_its_shardings_backwards(mesh):
+def test_the_transpose_of_a_compiled_function_swaps_its_shardings(mesh):
     f = phalanx.jit(lambda x: x @ W, in_shardings=on(mesh, "x", None), out_shardings=on(mesh, "x", "y"))
     transposed = phalanx.linear_transpose(f, X)
     (x_bar,) = transposed(put(np.ones((8, 4), np.float32), mesh, "x", "y"))
@@ -206,7 +206,7 @@ def test_a_constraint_with_open_dimensions_is_its_own_derivative(mesh, spec):
     assert all(entry in y.sharding.spec.canonical for entry in entries)
 
 
-def test_an_open_dimension_keeps_what_flows_into_it(mesh):
+def test_an_open_dimension_keeps_the_sharding_of_its_operand(mesh):
     x = put(X, mesh, None, "y")
     f = lambda x: with_sharding_constraint(x * 2, on(mesh, "x", OPEN))
     assert spec_of(phalanx.jit(f)(x)) == P("x", "y")

@@ -24,7 +24,7 @@ def mesh():
         yield mesh
 
 
-def test_named_dimensions_are_taken_off_and_put_back(mesh):
+def test_named_dimensions_are_removed_and_restored(mesh):
     for resources in RESOURCES:
         f = xmap(
             lambda x, y: (x * 2, x + y, y),
@@ -77,7 +77,7 @@ def test_reductions_take_named_axes():
 
 @pytest.mark.one_is_quick(group=lambda axis: "names")
 @pytest.mark.parametrize("axis", [0, (0, 1)], ids=str)
-def test_functions_over_named_axes_are_those_over_dimensions(axis, mesh):
+def test_functions_over_named_axes_equal_those_over_dimensions(axis, mesh):
     named = {0: "i", (0, 1): ("i", 0)}[axis]
     reductions = (jnp.var, jnp.std, jnp.any, jnp.all, nn.logmeanexp)
     maps = (nn.softmax, nn.log_softmax, nn.standardize)
@@ -132,14 +132,14 @@ def test_an_axis_is_split_over_the_mesh(mesh):
     assert {s.data.shape for s in y.addressable_shards} == {(2, 3)}
 
 
-def test_sizes_that_no_argument_has_and_results_that_do_not_vary():
+def test_axis_sizes_and_results_that_do_not_vary_are_supported():
     f = xmap(lambda x: (x, lax.axis_index("n")), in_axes={}, out_axes=(["n", ...], ["n", ...]), axis_sizes={"n": 3})
     x, index = f(jnp.arange(2.0))
     assert x.tolist() == [[0, 1]] * 3
     assert index.tolist() == [0, 1, 2]
 
 
-def test_inside_and_around_jit_and_grad(mesh):
+def test_xmap_composes_with_jit_and_grad(mesh):
     f = xmap(lambda x: jnp.sin(x) - lax.pmean(x, "i"), ["i", ...], ["i", ...], axis_resources={"i": "x"})
     inner = xmap(phalanx.jit(lambda x: x - lax.pmean(x, "i")), ["i", ...], ["i", ...], axis_resources={"i": "x"})
     np.testing.assert_allclose(phalanx.jit(f)(X), np.sin(X) - X.mean(0), atol=1e-5)
@@ -162,7 +162,7 @@ def test_an_unknown_axis_of_a_result_is_an_error():
     )
 
 
-def test_a_result_that_varies_over_an_axis_without_a_place_is_an_error():
+def test_a_result_that_varies_over_an_axis_missing_in_out_axes_is_an_error():
     with pytest.raises(ArgumentError) as e:
         xmap(lambda x: (x, x), ["i", ...], (["i", ...], {}))(X)
     assert without_positions(e.value) == (
@@ -198,7 +198,7 @@ def test_a_mesh_axis_may_split_several_axes_of_different_arrays(mesh):
         xmap(jnp.add, (["i"], ["j"]), ["i", "j"], axis_resources=resources)(X[0], X[:, 0])
 
 
-def test_a_list_without_names_is_for_numbers():
+def test_an_empty_list_maps_a_scalar():
     assert xmap(lambda x, y: jnp.sum(x, axis="i") + y, in_axes=(["i"], []), out_axes=[])(X[0], 2.0) == 17
 
 
@@ -223,7 +223,7 @@ def test_a_mesh_axis_used_around_and_inside_is_an_error_that_names_both_uses(mes
         xmap(inner, ["i", ...], ["i", ...], axis_resources={"i": "x"})(X)
 
 
-def test_other_misfits_say_what_is_wrong(mesh):
+def test_other_mismatches_are_errors(mesh):
     with pytest.raises(ShardingError, match="an axis of the current mesh \\('x', 'y'\\), got 'z'"):
         named(axis_resources={"i": "z"})(X)
     with pytest.raises(ShardingError, match="axis 'i': expected a size divisible by 4, .*got 6"):
@@ -251,7 +251,7 @@ def test_other_misfits_say_what_is_wrong(mesh):
     assert "Axis 'i' is a serial loop" in e.value.__notes__[0]
 
 
-def test_a_network_told_by_names_is_the_one_told_by_positions():
+def test_a_network_with_named_axes_equals_one_with_positional_dimensions():
     """Reductions, sums of exponentials and unit vectors over named axes, wherever these run."""
     w1, w2, images = (jnp.sin(jnp.arange(n * k * 1.0)).reshape(n, k) for n, k in ((16, 8), (8, 4), (8, 16)))
     labels = jnp.arange(8) % 4
@@ -277,7 +277,7 @@ def test_a_network_told_by_names_is_the_one_told_by_positions():
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_classes_are_as_many_as_members_of_their_axis():
+def test_one_hot_over_an_axis_of_another_size_is_an_error():
     with pytest.raises(ArgumentError) as error:
         phalanx.vmap(lambda c: nn.one_hot(1, 5, axis="i") + c, axis_name="i")(jnp.zeros(4))
     assert without_positions(error.value) == (
@@ -286,7 +286,7 @@ def test_classes_are_as_many_as_members_of_their_axis():
     )
 
 
-def test_a_serial_loop_leaves_arrays_split_over_the_mesh(mesh):
+def test_a_serial_loop_keeps_arrays_sharded_over_the_mesh(mesh):
     """Each device goes through its own instances, part by part: nothing is gathered, and nothing sent."""
     f = xmap(lambda x: 2 * x, ["i", ...], ["i", ...], axis_resources={"i": ("x", SerialLoop(3))})
     x = phalanx.device_put(jnp.arange(24.0).reshape(12, 2), NamedSharding(mesh, P("x")))
