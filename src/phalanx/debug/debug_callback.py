@@ -151,6 +151,7 @@ class _CheckedFormatter(string.Formatter):
     """Checks that a format string matches its arguments without formatting the values, which are tracers."""
 
     def format_field(self, value: object, format_spec: str) -> str:
+        # A format specification cannot be applied to a tracer, so none is.
         return ""
 
     def check_unused_args(

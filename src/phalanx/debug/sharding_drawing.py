@@ -284,6 +284,7 @@ def _size(part: Part, dim: int) -> int:
 
 def _scale_lengths(full: int, sizes: list[int], least: list[int]) -> list[int]:
     """Lengths of cells in proportion to `sizes`, with `full` for the largest, but at least `least` for the labels."""
+    # `or 1`: all shards of an array without elements have size 0.
     return [max(round(full * size / (max(sizes) or 1)), need) for size, need in zip(sizes, least, strict=True)]
 
 

@@ -118,6 +118,7 @@ def inspect_array_sharding(value: Array, *, callback: Callable[[Sharding], Any])
 
 
 def _print_rich(drawing: Drawing) -> None:
+    # Imported here, because rich is an optional dependency.
     try:
         import rich.console
         import rich.text

@@ -125,6 +125,7 @@ def _source_of_convolution(op: ir.Operation, d: int) -> int | None:
 def _sources_of_dot_general(op: ir.Operation, d: int) -> list[Dimension]:
     numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     lhs, rhs = op.operands
+    # The dimensions of the result are the batching ones, then the free ones of lhs, then those of rhs (StableHLO).
     batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
     if d < len(batch):
         return [(lhs, batch[d][0]), (rhs, batch[d][1])]
@@ -139,6 +140,7 @@ def _sources_of_gather(op: ir.Operation, d: int) -> list[Dimension]:
     numbers = hlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     x, indices = op.operands
     offset = list(numbers.offset_dims)
+    # Offset dimensions are the window in the operand, the others are the batch of indices, both in order (StableHLO).
     if d in offset:
         kept = _other_dims(x, [*numbers.collapsed_slice_dims, *numbers.operand_batching_dims])
         return [(x, kept[offset.index(d)])]

@@ -32,6 +32,7 @@ def is_alpha_equivalent(a: Jaxpr, b: Jaxpr) -> bool:
     pairs: dict[Any, Any] = {}
 
     def define(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
+        # Abstract values are interned, so `is` compares them.
         pairs.update(zip(xs, ys, strict=False))
         return len(xs) == len(ys) and all(x.aval is y.aval for x, y in zip(xs, ys, strict=True))
 

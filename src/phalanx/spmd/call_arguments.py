@@ -72,6 +72,7 @@ class CallArguments(NamedTuple):
         try:
             return tuple(map(get_aval, self.leaves))
         except ArgumentTypeError:
+            # Only after a failure, since the name of an argument takes another flattening.
             for i, x in enumerate(self.leaves):
                 get_aval_of_argument(x, lambda i=i: f"{name}, argument {self.path(i)}")
             raise

@@ -141,6 +141,7 @@ def _axes(mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]]) -
     # Mesh coordinates of the devices of each group, one column per device.
     coordinates = [np.stack(np.unravel_index([place[devices[p]] for p in g], mesh.axis_sizes)) for g in groups]
     varied = [(at != at[:, :1]).any(axis=1) for at in coordinates]
+    # A group of complete axes has as many devices as these axes have positions together.
     whole = all(math.prod(itertools.compress(mesh.axis_sizes, v)) == at.shape[1] for v, at in zip(varied, coordinates))
     return tuple(itertools.compress(mesh.axis_names, np.any(varied, axis=0))), whole
 

@@ -73,6 +73,7 @@ def device_put(
         return tree_unflatten(tree, [_bind(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)])
     donated = _broadcast_flags(donate, x, len(leaves), "device_put, donate")
     may_share = _broadcast_flags(may_alias, x, len(leaves), "device_put, may_alias")
+    # All leaves are checked before the first transfer, so that an error leaves every array as it was.
     for i, (leaf, s) in enumerate(zip(leaves, shardings, strict=True)):
         if donated[i] and may_share[i]:
             raise ArgumentError(

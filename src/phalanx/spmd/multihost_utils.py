@@ -185,6 +185,7 @@ def _shard_values(what: str, values: PyTree, mesh: Mesh, pspecs: PyTree, transfe
             )
         sharding = NamedSharding(mesh, spec, where=where)
         sharding.shard_shape(np.shape(x), where=where)
+        # A single process holds all shards, so its part of an array over the mesh is the array itself.
         out.append(device_put(x, sharding) if transfer else x)
     return tree_unflatten(tree, out)
 

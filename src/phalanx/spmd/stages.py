@@ -509,6 +509,7 @@ class Compiled(_LaterStage):
                 fix=f"pass arguments with that structure, or call the jit function {traced.fun_name} itself",
             )
         self._check(call)
+        # The executable takes only buffers with exactly the shardings that it was compiled for.
         leaves = [
             transfer.put(x, s, a) if type(x) is not Array or x.sharding is not s else x
             for x, s, a in zip(call.leaves, self.program.lowered.in_shardings, traced.program.in_avals, strict=True)

@@ -234,4 +234,5 @@ def _wide(x: ArrayLike) -> np.ndarray:
 
 
 def _step(x: ArrayLike, v: np.ndarray, eps: float) -> np.ndarray:
+    # The sum is rounded once, to the dtype of the argument.
     return (_wide(x) + eps * _wide(v)).astype(get_aval(x).dtype)

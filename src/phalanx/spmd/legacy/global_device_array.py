@@ -11,6 +11,7 @@ from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.make_array import make_array_from_callback, make_array_from_single_device_arrays
 
 
+# A metaclass, because `isinstance(x, C)` looks up `__instancecheck__` on the type of `C`.
 class _ArrayCheck(type):
     def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, Array)

@@ -121,6 +121,7 @@ class _NamedAxis(NamedTuple):
 
 def _is_mapping(x: object) -> bool:
     """Whether `x` is a mapping of dimensions to axis names (a dict or list), and not a container of such mappings."""
+    # A list may be a mapping, ["i", None], or a container of mappings, [["i"], {0: "i"}].
     if isinstance(x, list):
         return x[-1:] == [Ellipsis] or not any(isinstance(name, dict | list | tuple) for name in x)
     return isinstance(x, dict) and all(isinstance(k, int) for k in x)
