@@ -111,8 +111,9 @@ def _copy_shards(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Se
     """Copy the same shards to other devices, or to another memory of the same devices."""
     # Always copy: if a shard stays on its device and its buffer were shared, deleting one array would delete the other.
     # Donation in jaxlib's copy is not an alternative: on CPU devices it leaves the new array with freed memory.
-    always = buffers.CopySemantics.ALWAYS_COPY
-    sent = buffers.copy_to_devices([x._buffer for x in arrays], [t.sharding for t in types], semantics=always)
+    sent = buffers.copy_to_devices(
+        [x._buffer for x in arrays], [t.sharding for t in types], semantics=buffers.CopySemantics.ALWAYS_COPY
+    )
     return list(map(Array, sent, types))
 
 
@@ -261,8 +262,13 @@ def _plan(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> _Plan:
     boxes = [_box(s.index, shape) for s in shards]
     numbers = {box: i for i, box in enumerate(dict.fromkeys(boxes))}  # replicas share one part
     parts = [_overlaps(box, old_shards) for box in numbers]
-    sources = sorted({number for part in parts for number, _, _ in part})
-    return _Plan(sources, parts, wanted.shard_shape(shape), [numbers[b] for b in boxes], [s.device for s in shards])
+    return _Plan(
+        sources=sorted({number for part in parts for number, _, _ in part}),
+        parts=parts,
+        part_shape=wanted.shard_shape(shape),
+        order=[numbers[box] for box in boxes],
+        devices=[shard.device for shard in shards],
+    )
 
 
 def _overlaps(box: tuple, old_shards: list) -> list[tuple[int, Index, Index]]:

@@ -68,8 +68,9 @@ class CustomPartitioning(TransformedCall, name="custom_partitioning"):
             [v.aval.shape for v in jaxpr.invars], [num_consts, len(operands) - num_consts]
         )
         types = [x.type for x in operands[num_consts:]], list(map(ctx.type, jaxpr.out_avals))
-        sdy_rule = rule.sharding_rule_for(operation.mesh, *types)
-        attribute = sdy_rule.attribute(constants, shapes, [a.shape for a in jaxpr.out_avals])
+        attribute = rule.sharding_rule_for(operation.mesh, *types).attribute(
+            constants, shapes, [a.shape for a in jaxpr.out_avals]
+        )
         return _calls.emit(ctx, operation.name, operation, operands, jaxpr.out_avals, attribute)
 
 

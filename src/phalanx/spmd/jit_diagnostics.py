@@ -63,8 +63,11 @@ def _differences(call: CallArguments, types: tuple, context: Context, key: tuple
     if call.tree != known_tree:
         out.append(f"the structure of the arguments: {call.tree}, known is {known_tree}")
     else:
-        pairs = enumerate(zip(types, known_types))
-        out += [f"{call.path(i)}: {_type_difference(new, old)}" for i, (new, old) in pairs if new != old]
+        out += [
+            f"{call.path(i)}: {_type_difference(new, old)}"
+            for i, (new, old) in enumerate(zip(types, known_types))
+            if new != old
+        ]
     # Static arguments are compared by value, as in the cache key.
     statics = dict(known_statics)
     out += [
@@ -72,8 +75,11 @@ def _differences(call: CallArguments, types: tuple, context: Context, key: tuple
         for where, value in call.statics
         if where not in statics or statics[where] != value
     ]
-    options = zip(Context.fields, context._values, known_context._values, strict=True)
-    out += [f"option {n}: {new!r}, known is {old!r}" for n, new, old in options if new is not old and new != old]
+    out += [
+        f"option {name}: {new!r}, known is {old!r}"
+        for name, new, old in zip(Context.fields, context._values, known_context._values, strict=True)
+        if new is not old and new != old
+    ]
     return out or ["the number of static arguments"]
 
 

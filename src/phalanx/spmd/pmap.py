@@ -240,8 +240,7 @@ class PMap(RowMap):
                 ]
                 shared = [d is None for d in out_dims]
                 found[:] = [tree, out_dims, shared]
-                rows = [expand_dims(x, 0) for x in select_unflagged(leaves, shared)]
-                return rows, select_flagged(leaves, shared)
+                return [expand_dims(x, 0) for x in select_unflagged(leaves, shared)], select_flagged(leaves, shared)
 
             # check_vma=False: as under vmap, every row is differentiated independently.
             mapped = shard_map(
@@ -334,8 +333,8 @@ class SoftPMap(RowMap):
             new_args, new_kwargs = inner.rebuild(xs)
             return vectorized(*new_args, **new_kwargs)
 
-        options = self._add_in_shardings([REPLICATED] * len(dims), mesh)
-        return whole, {**options, "out_shardings": NamedSharding(mesh, REPLICATED)}
+        replicated = NamedSharding(mesh, REPLICATED)
+        return whole, {**self._add_in_shardings([REPLICATED] * len(dims), mesh), "out_shardings": replicated}
 
 
 def pmap(

@@ -168,8 +168,12 @@ def smap(
 
         return tree_map(spec, axes, is_leaf=lambda a: a is None)
 
-    outs = REPLICATED if out_axes is None else specs(out_axes, "out_axes")
-    return shard_map(f, in_specs=specs(in_axes, "in_axes"), out_specs=outs, axis_names={axis_name})
+    return shard_map(
+        f,
+        in_specs=specs(in_axes, "in_axes"),
+        out_specs=REPLICATED if out_axes is None else specs(out_axes, "out_axes"),
+        axis_names={axis_name},
+    )
 
 
 class _TracedShardMap(NamedTuple):
@@ -386,7 +390,7 @@ def _check_spec(spec: object, aval: ShapedArray, view: View, where: Callable[[],
         )
     check_rank(spec, aval.ndim, aval.str_short(), where=where())
     for dim, axes in enumerate(spec.dims):
-        parts = view.parts(axes)
+        parts = view.mesh.num_parts(axes)
         if is_input and aval.shape[dim] % parts:
             raise ShardingError(
                 where(),

@@ -12,7 +12,8 @@ are summed at the boundary over the axes that are missing in their specs (see `_
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import operator
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +60,6 @@ from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
 from phalanx.transforms.partial_eval import Policy, partial_eval_inner_jaxpr
 from phalanx.transforms.reverse_mode import transpose_jaxpr
-from phalanx.typing import AxisName
 
 REPLICATED = PartitionSpec()
 
@@ -92,10 +92,6 @@ class View(NamedTuple):
         """The mesh inside the per-device program, where the mapped axes have type Manual."""
         return self.mesh.with_axis_types(dict.fromkeys(self.manual, AxisType.Manual))
 
-    def parts(self, axes: Iterable[AxisName]) -> int:
-        """Number of shards of a dimension that is split over these axes."""
-        return self.mesh.num_parts(axes)
-
     def split_axes(self, spec: PartitionSpec, ndim: int) -> list[tuple]:
         """For each dimension of an array the axes of size greater than 1 that split it."""
         return [tuple([a for a in axes if self.mesh.shape[a] > 1]) for axes in spec.axes_per_dim(ndim)]
@@ -103,7 +99,7 @@ class View(NamedTuple):
     def shard_type(self, aval: ShapedArray, spec: PartitionSpec) -> ShapedArray:
         """The type of a shard, given the type of the unsharded array."""
         split = zip(aval.shape, spec.axes_per_dim(aval.ndim), strict=True)
-        shard = aval.with_shape(tuple(n // self.parts(axes) for n, axes in split))
+        shard = aval.with_shape(tuple(n // self.mesh.num_parts(axes) for n, axes in split))
         mesh = self.inner_mesh.abstract_mesh
         if mesh.explicit_axes and aval.sharding is not None:
             shard = shard_dims(
@@ -114,8 +110,8 @@ class View(NamedTuple):
     def global_type(self, shard: ShapedArray, spec: PartitionSpec) -> ShapedArray:
         """The type of the unsharded array, given the type of its shards."""
         outside, mesh = spec.axes_per_dim(shard.ndim), self.mesh.abstract_mesh
-        whole = shard.with_shape(tuple(n * self.parts(axes) for n, axes in zip(shard.shape, outside, strict=True)))
-        whole = whole.with_varying(shard.varying - self.manual)
+        shape = tuple(map(operator.mul, shard.shape, map(self.mesh.num_parts, outside)))
+        whole = shard.with_shape(shape).with_varying(shard.varying - self.manual)
         if not mesh.explicit_axes:
             return whole
         inside = shard.sharding.spec.dims if shard.sharding is not None else ((),) * shard.ndim
@@ -230,14 +226,13 @@ class ShardMap(PartialEvalCall, name="shard_map"):
                 fix="call the function under jit with arguments on its mesh, or pass the mesh of the program to "
                 "shard_map",
             )
-        axes = manual | outer.axes if outer is not None else manual
-        module.manual = ManualRegion(mesh, axes, module.device_assignment)
+        module.manual = ManualRegion(mesh, manual if outer is None else manual | outer.axes, module.device_assignment)
         # Positions along the axes of surrounding shard_maps stay readable inside.
         if outer is not None:
             module.manual.places.update(outer.places)
         try:
             # Over one device shards and arrays are the same, and XLA has nothing to partition.
-            if View(mesh, manual, False).parts(manual) == 1:
+            if mesh.num_parts(manual) == 1:
                 return ctx.emit(jaxpr, operands)
             return _manual_computation(ctx, operands, jaxpr, mesh, manual, specs["in_specs"], specs["out_specs"])
         finally:
@@ -325,7 +320,7 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         split = () if is_used else tuple(a for a in axis.spmd_name or () if a in view.manual)
         kept = tuple(a for a in axis.split if a not in view.manual)
         # Each device maps over the rows in its shard only.
-        inner = AxisData(axis.size // view.parts(split), name, axis.spmd_name, kept)
+        inner = AxisData(axis.size // view.mesh.num_parts(split), name, axis.spmd_name, kept)
         # Rows on different devices differ, so mapped values vary over the axes that split them.
         wider = [
             a.with_varying(a.varying.union(split)) if m and view.check else a for a, m in zip(jaxpr.in_avals, mapped)
@@ -367,8 +362,9 @@ def _expand_scalars(program: Jaxpr, count: int, specs: Sequence[PartitionSpec]) 
         rest = zip(out[count:], scalars, strict=True)
         return [*out[:count], *(reshape_p(x, shape=(1,)) if is_scalar else x for x, is_scalar in rest)]
 
-    key = ("stacking", count, tuple(specs))
-    return program.derive(key, lambda: trace_to_jaxpr(fun, program.in_avals, program.debug_name))
+    return program.derive(
+        ("stacking", count, tuple(specs)), lambda: trace_to_jaxpr(fun, program.in_avals, program.debug_name)
+    )
 
 
 def _squeeze_scalars(program: Jaxpr, expanded: Sequence[bool]) -> Jaxpr:
@@ -416,7 +412,7 @@ def _divide(params: dict, unknown: Sequence[bool], policy: Policy) -> Division:
 
     def unknown_operands(operands: Sequence[Any], saved: Sequence[Any]) -> list:
         fresh = iter(saved)
-        given = [next(fresh) if f is None else operands[f] for f in forwarded]
+        given = (next(fresh) if f is None else operands[f] for f in forwarded)
         return [*given, *select_flagged(operands, parts.unknown_inputs)]
 
     return Division(
@@ -447,18 +443,22 @@ def _sum_at_boundary(program: Jaxpr, sizes: Sequence[int], cts: Sequence, outs: 
 
     def fun(*xs: Any) -> list:
         # lax.div requires both operands to have the same dtype.
-        given = [div(c, c.dtype.type(view.parts(view.missing(s)))) for c, s in zip(xs[sizes[0] :], cts, strict=True)]
+        given = [
+            div(c, c.dtype.type(view.mesh.num_parts(view.missing(s)))) for c, s in zip(xs[sizes[0] :], cts, strict=True)
+        ]
         out = run_jaxpr(program, *xs[: sizes[0]], *given)
         return [psum(x, view.missing(s)) if view.missing(s) else x for x, s in zip(out, outs, strict=True)]
 
-    key = ("sharing_out", *sizes, tuple(cts), tuple(outs), view)
-    return program.derive(key, lambda: trace_to_jaxpr(fun, program.in_avals, program.debug_name))
+    return program.derive(
+        ("sharing_out", *sizes, tuple(cts), tuple(outs), view),
+        lambda: trace_to_jaxpr(fun, program.in_avals, program.debug_name),
+    )
 
 
 def _constrain_mapped(values: Sequence[Any], mapped: Sequence[bool], axis: AxisData, view: View) -> list:
     """Constrain mapped leading dimensions to be split over the Auto axes in `spmd_axis_name`."""
     names = tuple(name for name in axis.spmd_name or () if name in view.mesh.auto_axes and name not in view.manual)
-    if not names or axis.size % view.parts(names):
+    if not names or axis.size % view.mesh.num_parts(names):
         return list(values)
 
     def constrain(x: Any) -> Any:

@@ -77,8 +77,7 @@ def broadcast_declared_shardings(options: dict, which: str, tree: PyTree, what: 
       tree: the arguments or results.
       what: description of the compiled function for error messages, such as "jit of f at file:line".
     """
-    name = options.get("spelling", {}).get(which, which)
-    return resolve_prefix_shardings(options[which], tree, f"{what}, {name}")
+    return resolve_prefix_shardings(options[which], tree, f"{what}, {options.get('spelling', {}).get(which, which)}")
 
 
 class LeafShardings(tuple):

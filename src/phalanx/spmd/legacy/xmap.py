@@ -199,7 +199,7 @@ class XMap(Jit):
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         args, _ = call.dynamic()
         inputs = self._broadcast_axes("in_axes", self._in_axes, args, lambda i, names: np.ndim(call.leaves[i]))
-        axes = self._axes(call, args, inputs)
+        axes = self._axes(args, inputs)
         mesh = self._mesh(axes)
         options = dict(self._options)
         if mesh is not None:
@@ -261,18 +261,17 @@ class XMap(Jit):
             out.append({name: dim % ndim for name, dim in positions.items()})
         return out
 
-    def _axes(self, call: CallArguments, args: PyTree, inputs: Sequence[dict]) -> list[_NamedAxis]:
+    def _axes(self, args: PyTree, inputs: Sequence[dict]) -> list[_NamedAxis]:
         """Determine the size of each named axis; axes are in order of appearance."""
         sizes: dict[Any, tuple[int, str]] = {n: (size, "axis_sizes") for n, size in self._sizes.items()}
-        paths = [keystr(path) for path, _ in tree_flatten_with_path(args)[0]]
-        for x, positions, path in zip(call.leaves, inputs, paths, strict=True):
+        for (path, x), positions in zip(tree_flatten_with_path(args)[0], inputs, strict=True):
             for name, dim in positions.items():
-                size, first = sizes.setdefault(name, (np.shape(x)[dim], f"argument{path}"))
+                size, first = sizes.setdefault(name, (np.shape(x)[dim], f"argument{keystr(path)}"))
                 if size != np.shape(x)[dim]:
                     raise ArgumentError(
                         f"{self._what}, axis {name!r}",
                         expected=f"one size: {size} in {first}",
-                        got=f"{np.shape(x)[dim]} in argument{path}",
+                        got=f"{np.shape(x)[dim]} in argument{keystr(path)}",
                         fix="use different names for axes of different sizes",
                     )
         for name in self._resources:
