@@ -49,9 +49,6 @@ def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequ
         moved = move([arrays[i] for i in numbers], wanted, [donate[i] for i in numbers])
         for i, y in zip(numbers, moved, strict=True):
             out[i] = y
-            # Copies leave the donated buffer alive, and XLA reuses one only if the shards have equal sizes.
-            if donate[i] and not arrays[i].is_deleted():
-                arrays[i].delete()
     return out
 
 
@@ -114,6 +111,8 @@ def _copy_shards(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Se
     sent = buffers.copy_to_devices(
         [x._buffer for x in arrays], [t.sharding for t in types], semantics=buffers.CopySemantics.ALWAYS_COPY
     )
+    for x in itertools.compress(arrays, donate):
+        x.delete()
     return list(map(Array, sent, types))
 
 
@@ -139,7 +138,7 @@ def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
         compiled = _programs[key] = compile_exchange([x._type for x in arrays], types, donate)
     # XLA may schedule the collectives of several arrays at once and hold buffers for all of them.
     if len(arrays) > 1 and not _fits_memory(compiled):
-        return [reshard([x], [t.sharding], [d])[0] for x, t, d in zip(arrays, types, donate, strict=True)]
+        return [_exchange([x], [t], [d])[0] for x, t, d in zip(arrays, types, donate, strict=True)]
     # The program is compiled for the devices in the order of the target, so the list of an operand's shards may have to
     # be put in that order. No data is moved.
     operands = [
@@ -148,7 +147,12 @@ def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
         else buffers.reorder_shards(x._buffer, sharding)
         for x, sharding in zip(arrays, compiled.lowered.in_shardings, strict=True)
     ]
-    return [Array(x._buffer, t) for x, t in zip(compiled(operands), types, strict=True)]
+    moved = [Array(x._buffer, t) for x, t in zip(compiled(operands), types, strict=True)]
+    for x in itertools.compress(arrays, donate):
+        # XLA reuses a donated buffer only if the shards have equal sizes; otherwise it is still alive.
+        if not x.is_deleted():
+            x.delete()
+    return moved
 
 
 def compile_exchange(
@@ -206,7 +210,7 @@ def _assemble(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
                 fix="choose a sharding over the devices that the array is on",
             )
         out.append(_assemble_one(x, t))
-        # Freed now rather than by `reshard`, so that at most one array is in memory twice.
+        # Freed now rather than after the loop, so that at most one array is in memory twice.
         if given_up:
             x.delete()
     return out
