@@ -20,7 +20,7 @@ import phalanx
 from phalanx.core.primitive import registry
 from phalanx.lax import conv_general_dilated_p
 from phalanx.lax.convolution.conv_dimension_numbers import ConvDimensionNumbers
-from phalanx.lax.convolution.conv_primitive import shift_past
+from phalanx.lax.convolution.conv_general_dilated import shift_past
 
 MODULES = ("dot", "conv", "gather", "scatter", "dynamic_slice", "windows", "fft", "rng", "linalg")
 ELSEWHERE = {

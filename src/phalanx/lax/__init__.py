@@ -31,6 +31,7 @@ from phalanx.lax.collectives.all_to_all import (
     all_to_all as all_to_all,
     all_to_all_p as all_to_all_p,
     pswapaxes as pswapaxes,
+    ragged_all_to_all as ragged_all_to_all,
 )
 from phalanx.lax.collectives.named_axes import (
     axis_index as axis_index,
@@ -39,7 +40,6 @@ from phalanx.lax.collectives.named_axes import (
 )
 from phalanx.lax.collectives.permute import ppermute as ppermute, ppermute_p as ppermute_p, pshuffle as pshuffle
 from phalanx.lax.collectives.pvary import pcast as pcast, pvary as pvary, pvary_p as pvary_p
-from phalanx.lax.collectives.ragged_all_to_all import ragged_all_to_all as ragged_all_to_all
 from phalanx.lax.composite import composite as composite, composite_p as composite_p
 from phalanx.lax.contraction.dot_general import (
     DotDimensionNumbers as DotDimensionNumbers,
@@ -85,11 +85,11 @@ from phalanx.lax.convolution.conv_general_dilated import (
     conv as conv,
     conv_general_dilated as conv_general_dilated,
     conv_general_dilated_local as conv_general_dilated_local,
+    conv_general_dilated_p as conv_general_dilated_p,
     conv_general_dilated_patches as conv_general_dilated_patches,
     conv_transpose as conv_transpose,
     conv_with_general_padding as conv_with_general_padding,
 )
-from phalanx.lax.convolution.conv_primitive import conv_general_dilated_p as conv_general_dilated_p
 from phalanx.lax.elementwise import (
     AccuracyMode as AccuracyMode,
     RoundingMethod as RoundingMethod,

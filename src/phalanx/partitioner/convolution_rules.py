@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from phalanx.core import ShapedArray
 from phalanx.engine.mlir import hlo, ir, sdy
-from phalanx.lax.convolution.conv_primitive import (
+from phalanx.lax.convolution.conv_general_dilated import (
     ConvGeneralDilated,
     ConvParams,
     crop_input,

@@ -111,8 +111,7 @@ class AllGatherInvariant(AllGather, name="all_gather_invariant"):
     def transpose(self, y_bar: Any, x: ArrayLike, *, axes: tuple, sizes: tuple, tracked: frozenset, dim: int, **_: Any):
         # The cotangent is the same on all devices, so each device takes the slice of its own operand. The
         # reduce-scatter of `all_gather` would count that cotangent once for each device.
-        index = linear_axis_index(axes, sizes, tracked)
-        return (dynamic_index_in_dim(y_bar, index, dim, keepdims=False),)
+        return (dynamic_index_in_dim(y_bar, linear_axis_index(axes, sizes, tracked), dim, keepdims=False),)
 
 
 all_gather_p = AllGather()

@@ -149,32 +149,31 @@ class PSum(CollectiveReduction, name="psum"):
 psum_p = PSum()
 
 
-def extreme_jvp(self: CollectiveReduction, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:
-    """The tangent of a maximum or minimum: the mean of the tangents of all members that attain it."""
-    (x,), (t,) = primals, tangents
-    y = self(x, **params)
-    hit = convert_element_type_p(eq_p(x, y), dtype=t.dtype, weak_type=False)
-    return y, div_p(psum_p(mul_p(t, hit), **params), psum_p(hit, **params))
+class _CollectiveExtreme(CollectiveReduction):
+    kinds = ORDERED
+
+    def jvp(self, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:
+        # The mean of the tangents of all members that attain the extreme.
+        (x,), (t,) = primals, tangents
+        y = self(x, **params)
+        hit = convert_element_type_p(eq_p(x, y), dtype=t.dtype, weak_type=False)
+        return y, div_p(psum_p(mul_p(t, hit), **params), psum_p(hit, **params))
 
 
-class PMax(CollectiveReduction, name="pmax"):
+class PMax(_CollectiveExtreme, name="pmax"):
     """The maximum over the members of named axes."""
 
-    kinds = ORDERED
     way = "max"
     dense = reduce_max_p
     combine = hlo.MaxOp
-    jvp = extreme_jvp
 
 
-class PMin(CollectiveReduction, name="pmin"):
+class PMin(_CollectiveExtreme, name="pmin"):
     """The minimum over the members of named axes."""
 
-    kinds = ORDERED
     way = "min"
     dense = reduce_min_p
     combine = hlo.MinOp
-    jvp = extreme_jvp
 
 
 pmax_p = PMax()

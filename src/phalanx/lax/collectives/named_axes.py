@@ -108,7 +108,13 @@ def resolve_axis_names(where: str, axis_name: AxisName, groups: AxisGroups = Non
     known = {name: (size, is_tracked) for name, size, is_tracked in state.context.axes or ()}
     for name in axes:
         if name not in known:
-            raise _unbound(where, name, known)
+            raise UnboundAxisError(
+                f"{where} axis_name",
+                expected=f"the name of an axis in scope ({', '.join(map(repr, known)) or 'none is in scope'})",
+                got=repr(name),
+                fix=f"call the function under vmap or pmap with axis_name={name!r}, or under a shard_map over a mesh "
+                f"with this axis{', or use a name in scope' if known else ''}",
+            )
     if len(set(axes)) != len(axes):
         raise ArgumentError(
             f"{where} axis_name", expected="each name once", got=repr(axes), fix="remove the repeated name"
@@ -116,16 +122,6 @@ def resolve_axis_names(where: str, axis_name: AxisName, groups: AxisGroups = Non
     sizes = tuple(known[name][0] for name in axes)
     tracked = frozenset(name for name in axes if known[name][1])
     return AxisScope(axes, sizes, None if groups is None else _partition(where, sizes, groups, even), tracked)
-
-
-def _unbound(where: str, name: Any, known: dict) -> UnboundAxisError:
-    return UnboundAxisError(
-        f"{where} axis_name",
-        expected=f"the name of an axis in scope ({', '.join(map(repr, known)) or 'none is in scope'})",
-        got=repr(name),
-        fix=f"call the function under vmap or pmap with axis_name={name!r}, or under a shard_map over a mesh with "
-        f"this axis{', or use a name in scope' if known else ''}",
-    )
 
 
 def _partition(where: str, sizes: tuple, groups: tuple | None, even: bool) -> tuple:
@@ -215,8 +211,7 @@ class Collective(Primitive):
             return move_mapped_dim(y, d, size, 0)
 
         if all(len(g) == count for g in groups):
-            shape = get_aval(x).shape[1:]
-            stacked = reshape_p(x, shape=(len(groups), count, *shape))
+            stacked = divide_dim(x, 0, (len(groups), count))
             (y,), (d,) = vmap_flat(lambda part: [one(part, count)], [stacked], [0], AxisData(len(groups)), self.name)
             y = move_mapped_dim(y, d, len(groups), 0)
             return take_rows(merge_dims(y, 0), back)
@@ -336,12 +331,11 @@ def take_rows(x: ArrayLike, table: np.ndarray) -> Any:
             for a, b in itertools.pairwise(starts)
         ]
         return concatenate_p(*slices, dim=0)
-    numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
     places = np.where(table < 0, shape[0], table).astype(np.int32)
     return gather(
         x,
         places[:, None],
-        numbers,
+        GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,)),
         (1, *shape[1:]),
         unique_indices=not missing and len(set(table.tolist())) == len(table),
         mode=GatherScatterMode.FILL_OR_DROP if missing else GatherScatterMode.PROMISE_IN_BOUNDS,
@@ -392,11 +386,11 @@ axis_index_p = AxisIndex()
 
 def linear_axis_index(axes: tuple, sizes: tuple, tracked: frozenset = UNVARYING) -> Any:
     """The index among the members of several axes, in row-major order."""
-    total = None
-    for name, size in zip(axes, sizes, strict=True):
-        index = axis_index_p(axes=(name,), sizes=(size,), tracked=tracked & {name})
-        total = index if total is None else add_p(mul_p(total, np.int32(size)), index)
-    return np.int32(0) if total is None else total
+    indices = [axis_index_p(axes=(a,), sizes=(n,), tracked=tracked & {a}) for a, n in zip(axes, sizes, strict=True)]
+    total = indices[0] if indices else np.int32(0)
+    for size, index in zip(sizes[1:], indices[1:], strict=True):
+        total = add_p(mul_p(total, np.int32(size)), index)
+    return total
 
 
 def axis_index(axis_name: AxisName) -> Any:

@@ -56,8 +56,8 @@ def _vary(where: str, x: PyTree, axis_name: AxisName) -> Any:
 
     def one(leaf: ArrayLike) -> Any:
         # A cast along an axis over which the value varies already would only add an equation.
-        held = get_aval(leaf).varying
-        axes = tuple(name for name in scope.axes if name in scope.tracked and name not in held)
+        new = scope.tracked - get_aval(leaf).varying
+        axes = tuple(name for name in scope.axes if name in new)
         return pvary_p(leaf, axes=axes) if axes else leaf
 
     return tree_map(one, x)

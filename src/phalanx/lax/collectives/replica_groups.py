@@ -89,8 +89,7 @@ class ReplicaGroups:
             rows = manual.groups(axes)
             if groups is not None:
                 longest = max(map(len, groups))
-                parts = [[*row[list(g)], *[-1] * (longest - len(g))] for row in rows for g in groups]
-                rows = np.array(parts, np.int64)
+                rows = np.array([[*row[list(g)], *[-1] * (longest - len(g))] for row in rows for g in groups], np.int64)
             found = manual.replicas[axes, groups] = cls(rows)
         return found
 
@@ -208,9 +207,9 @@ def run_on_one_device_per_group(
     types = [ctx.type(a) for a in results]
 
     def whole(values: Sequence[Any]) -> Any:
-        ranks = [ir.RankedTensorType(getattr(x, "type", x)).rank for x in values]
-        each = [sdy_sharding(module, NamedSharding(mesh, PartitionSpec()), rank) for rank in ranks]
-        return sdy.TensorShardingPerValueAttr.get(each)
+        replicated = NamedSharding(mesh, PartitionSpec())
+        ranks = (ir.RankedTensorType(getattr(x, "type", x)).rank for x in values)
+        return sdy.TensorShardingPerValueAttr.get([sdy_sharding(module, replicated, rank) for rank in ranks])
 
     axes = sdy.ManualAxesAttr.get([ir.StringAttr.get(str(name)) for name in kept])
     op = sdy.ManualComputationOp(types, operands, whole(operands), whole(types), axes)
@@ -249,23 +248,22 @@ def axis_index_of_device(ctx: LoweringContext, name: str, axis: Any) -> Any:
     # Inside a partially manual region partition-id is not available, and the index is an operand of the region.
     if not manual.is_whole:
         return _reshape(manual.places[axis], [])
-    number = hlo.convert(ctx.type(scalar), hlo.partition_id())
     sizes = manual.mesh.axis_sizes
     # In mesh order the index follows from the partition number; otherwise it is looked up in a table.
     if manual.is_in_order:
+        number = hlo.convert(ctx.type(scalar), hlo.partition_id())
         along = hlo.divide(number, ctx.constant(np.int32(math.prod(sizes[dim + 1 :])), scalar))
         return hlo.remainder(along, ctx.constant(np.int32(sizes[dim]), scalar))
     places = np.empty(manual.mesh.size, np.int32)
     places[manual.numbers.reshape(-1)] = np.indices(sizes)[dim].reshape(-1)
-    return _reshape(hlo.dynamic_slice(ctx.constant(places), [number], [1]), [])
+    return _entry_of_device(ctx, places)
 
 
 def _manual(ctx: LoweringContext, name: str, axes: tuple) -> ManualRegion:
     manual = ctx.module.manual
     if manual is None or not manual.axes.issuperset(axes):
-        shown = ", ".join(map(repr, axes))
         raise UnboundAxisError(
-            f"lax.{name} over {shown}",
+            f"lax.{name} over {', '.join(map(repr, axes))}",
             expected="a program inside the vmap or shard_map that binds these axes",
             got="a program outside of it",
             fix=f"call it under vmap(..., axis_name={axes[0]!r})",

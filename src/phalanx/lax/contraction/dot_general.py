@@ -5,7 +5,6 @@ Called by `phalanx.numpy` for `matmul` and `einsum`, and by the derivative rules
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -63,9 +62,7 @@ class _Layout(NamedTuple):
     @classmethod
     def of(cls, lhs_ndim: int, rhs_ndim: int, dimension_numbers: DotDimensionNumbers) -> _Layout:
         (lc, rc), (lb, rb) = dimension_numbers
-        lhs_free = tuple(d for d in range(lhs_ndim) if d not in lc and d not in lb)
-        rhs_free = tuple(d for d in range(rhs_ndim) if d not in rc and d not in rb)
-        return cls(lc, rc, lb, rb, lhs_free, rhs_free)
+        return cls(lc, rc, lb, rb, _free(lhs_ndim, lc, lb), _free(rhs_ndim, rc, rb))
 
 
 class DotGeneral(Primitive, name="dot_general"):
@@ -109,10 +106,9 @@ class DotGeneral(Primitive, name="dot_general"):
         contracted = [("k", i) for i in range(len(lc))]
         lhs |= dict(zip(lc, contracted, strict=True))
         rhs |= dict(zip(rc, contracted, strict=True))
-        out = [lhs[d] for d in (*lb, *lhs_free)] + [rhs[d] for d in rhs_free]
         return ShardingRule(
             [[lhs[d] for d in range(x.ndim)], [rhs[d] for d in range(y.ndim)]],
-            [out],
+            [[lhs[d] for d in (*lb, *lhs_free)] + [rhs[d] for d in rhs_free]],
             reduced=dict.fromkeys(contracted, "sum"),
         )
 
@@ -135,12 +131,10 @@ class DotGeneral(Primitive, name="dot_general"):
         if is_linear(x):
             return _cotangent(z_bar, x, y, dimension_numbers, precision, swap=False), None
         (lc, rc), (lb, rb) = dimension_numbers
-        mirrored = (rc, lc), (rb, lb)
-        return None, _cotangent(z_bar, y, x, mirrored, swap_precision(precision), swap=True)
+        return None, _cotangent(z_bar, y, x, ((rc, lc), (rb, lb)), swap_precision(precision), swap=True)
 
     def batch(self, x, y, bx, by, *, dimension_numbers, precision, preferred_element_type):
         (lc, rc), (lb, rb) = dimension_numbers
-        lhs_free = [d for d in range(np.ndim(x) - (bx is not None)) if d not in lc and d not in lb]
         if bx is not None:
             lc, lb = shift_past_batch(lc, bx), shift_past_batch(lb, bx)
         if by is not None:
@@ -152,15 +146,15 @@ class DotGeneral(Primitive, name="dot_general"):
         elif bx is not None:
             out = len(lb) + sum(d < bx for d in _free(np.ndim(x), lc, lb))
         else:
-            out = len(lb) + len(lhs_free) + sum(d < by for d in _free(np.ndim(y), rc, rb))
-        z = self(
+            # The batch dimensions and the free dimensions of x come before those of y.
+            out = np.ndim(x) - len(lc) + sum(d < by for d in _free(np.ndim(y), rc, rb))
+        return self(
             x,
             y,
             dimension_numbers=((lc, rc), (lb, rb)),
             precision=precision,
             preferred_element_type=preferred_element_type,
-        )
-        return z, out
+        ), out
 
 
 dot_general_p = DotGeneral()
@@ -222,8 +216,8 @@ def _check_dims(operand: str, x: ShapedArray, contracting: tuple, batch: tuple) 
         )
 
 
-def _free(ndim: int, *used: tuple) -> list[int]:
-    return [d for d in range(ndim) if not any(d in dims for dims in used)]
+def _free(ndim: int, *used: tuple) -> tuple[int, ...]:
+    return tuple(d for d in range(ndim) if not any(d in dims for dims in used))
 
 
 @memoize("lax.dot_cotangent_plans", 4096)
@@ -313,13 +307,12 @@ def dot_general(
       (4, 2, 5)
     """
     if out_sharding is not None:
-        multiply = functools.partial(
-            dot_general,
-            dimension_numbers=dimension_numbers,
-            precision=precision,
-            preferred_element_type=preferred_element_type,
+        return call_with_out_sharding(
+            lambda x, y: dot_general(x, y, dimension_numbers, precision, preferred_element_type),
+            (lhs, rhs),
+            out_sharding,
+            "lax.dot_general, out_sharding",
         )
-        return call_with_out_sharding(multiply, (lhs, rhs), out_sharding, "lax.dot_general, out_sharding")
     if preferred_element_type is not None:
         preferred_element_type = dtypes.canonicalize_dtype(preferred_element_type)
     return dot_general_p(

@@ -204,8 +204,7 @@ def algorithm_attribute(precision: CanonicalPrecision, x: ShapedArray, y: Shaped
         # Both operands have the same dtype and number of parts in these presets.
         lhs, sums, parts, products = _PRESETS[precision]
         rhs, imprecise, counts = lhs, False, [parts, parts, products]
-    types = [_algorithm_type(t) for t in (lhs, rhs, sums)]
-    return hlo.DotAlgorithm.get(*types, *counts, imprecise)
+    return hlo.DotAlgorithm.get(*map(_algorithm_type, (lhs, rhs, sums)), *counts, imprecise)
 
 
 def _algorithm_type(dtype: np.dtype) -> Any:

@@ -101,9 +101,11 @@ def ragged_dot_general(
     """
     if out_sharding is not None:
         options = (ragged_dot_dimension_numbers, precision, preferred_element_type, group_offset)
-        multiply = lambda x, y, sizes: ragged_dot_general(x, y, sizes, *options)
         return call_with_out_sharding(
-            multiply, (lhs, rhs, group_sizes), out_sharding, "lax.ragged_dot_general, out_sharding"
+            lambda x, y, sizes: ragged_dot_general(x, y, sizes, *options),
+            (lhs, rhs, group_sizes),
+            out_sharding,
+            "lax.ragged_dot_general, out_sharding",
         )
     if group_offset is not None:
         raise ArgumentError(
@@ -129,8 +131,7 @@ def ragged_dot_general(
     # The product of each group is computed over all positions, with zeros at those of the other groups. That takes as
     # many times the operations as there are groups, but it is one `dot_general`, which has derivatives and can be
     # sharded.
-    members = _members(group_sizes, get_aval(lhs).shape[dim])
-    parts = _by_group(lhs, members, dim)
+    parts = _by_group(lhs, _members(group_sizes, get_aval(lhs).shape[dim]), dim)
     lc, lb = (tuple(d + 1 for d in dims) for dims in (lc, lb))
     # A contracted ragged dimension leaves the group dimension in the result; a free one contracts it with the group
     # dimension of `rhs`.

@@ -105,7 +105,8 @@ def _scan(combine: Callable, elems: list, axis: int) -> list:
 def _interleave(a: Any, b: Any, axis: int) -> Any:
     """Interleave two sequences: `a` at the even positions, `b` at the odd ones, by padding both and adding."""
     aval = get_aval(a)
-    zero, others = aval.dtype.type(0), [(0, 0, 0)] * (aval.ndim - 1)
+    zero = aval.dtype.type(0)
+    others = [(0, 0, 0)] * (aval.ndim - 1)
     ends_with_a = int(aval.shape[axis] > get_aval(b).shape[axis])
     # Interior padding spreads each sequence over every second position; the zeros of one meet the values of the other.
     return vector_space.add(

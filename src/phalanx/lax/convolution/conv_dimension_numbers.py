@@ -139,8 +139,8 @@ def conv_shape_tuple(
       >>> lax.conv_shape_tuple((1, 3, 8, 8), (4, 3, 3, 3), (2, 2), "VALID")
       (1, 4, 3, 3)
     """
-    amounts = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
-    spatial = [num_windows(*dim) for dim in zip(lhs_shape[2:], rhs_shape[2:], strides, amounts, strict=True)]
+    pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
+    spatial = [num_windows(*dim) for dim in zip(lhs_shape[2:], rhs_shape[2:], strides, pads, strict=True)]
     return (lhs_shape[0] // batch_group_count, rhs_shape[0], *spatial)
 
 
@@ -195,5 +195,5 @@ def conv_transpose_shape_tuple(
         padding = [conv_transpose_padding(k, s, padding) for k, s in zip(window, window_strides, strict=True)]
     extent = [dilate(lhs_shape[d], s) for d, s in zip(lhs[2:], window_strides, strict=True)]
     spatial = [num_windows(e, k, 1, pads) for e, k, pads in zip(extent, window, padding, strict=True)]
-    standard = (lhs_shape[lhs[0]], rhs_shape[rhs[0]], *spatial)
-    return tuple(standard[list(out).index(d)] for d in range(len(out)))
+    sizes = dict(zip(out, (lhs_shape[lhs[0]], rhs_shape[rhs[0]], *spatial), strict=True))
+    return tuple(sizes[d] for d in range(len(out)))

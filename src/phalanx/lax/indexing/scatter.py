@@ -289,11 +289,7 @@ class Scatter(ScatterPrimitive, name="scatter"):
 scatter_p = Scatter()
 
 
-class ScatterAdd(ScatterPrimitive, name="scatter_add"):
-    """Add updates to elements; all updates of an element are added."""
-
-    operation = hlo.AddOp
-
+class _LinearScatter(ScatterPrimitive):
     def jvp(self, primals, tangents, **params):
         # The operation is linear in operand and updates together.
         x, indices, updates = primals
@@ -305,6 +301,12 @@ class ScatterAdd(ScatterPrimitive, name="scatter_add"):
     def transpose(self, y_bar, x, indices, updates, **params):
         u_bar = _gathered(y_bar, indices, updates, **params) if is_linear(updates) else None
         return (y_bar if is_linear(x) else None), None, u_bar
+
+
+class ScatterAdd(_LinearScatter, name="scatter_add"):
+    """Add updates to elements; all updates of an element are added."""
+
+    operation = hlo.AddOp
 
 
 scatter_add_p = ScatterAdd()
@@ -332,7 +334,7 @@ def _transpose_gather(
 Gather.transpose = _transpose_gather
 
 
-class ScatterSub(ScatterAdd, name="scatter_sub"):
+class ScatterSub(_LinearScatter, name="scatter_sub"):
     """Subtract updates from elements; all updates of an element are subtracted."""
 
     operation = hlo.SubtractOp

@@ -44,10 +44,10 @@ class RandomWrap(Primitive, name="random_wrap"):
     def abstract_eval(self, words: ShapedArray, *, dtype: KeyDtype) -> Any:
         rank = len(dtype.key_shape)
         if words.dtype != _UINT32 or words.shape[words.ndim - rank :] != dtype.key_shape:
-            expected = f"uint32 data whose last dimensions are {dtype.key_shape}, the words of a {dtype.impl.name} key"
             raise ShapeError(
                 "random.wrap_key_data",
-                expected=expected,
+                expected=f"uint32 data whose last dimensions are {dtype.key_shape}, the words of a "
+                f"{dtype.impl.name} key",
                 got=words.str_short(),
                 fix="pass key_data of such keys, or name their generator with impl",
             )
@@ -81,12 +81,8 @@ class RandomUnwrap(Primitive, name="random_unwrap"):
         return physical_aval(keys)
 
     def sharding_rule(self, keys: ShapedArray) -> ShardingRule:
-        names = dim_names(keys.ndim)
-        return ShardingRule(
-            [names],
-            [[*names, *dim_names(len(keys.dtype.key_shape), "word")]],
-            whole=dim_names(len(keys.dtype.key_shape), "word"),
-        )
+        names, words = dim_names(keys.ndim), dim_names(len(keys.dtype.key_shape), "word")
+        return ShardingRule([names], [[*names, *words]], whole=words)
 
     def lower(self, ctx: LoweringContext, keys: PRNGKey) -> Any:
         return keys

@@ -39,9 +39,6 @@ class RandomAlgorithm(enum.IntEnum):
     RNG_PHILOX = 2
 
 
-_NAMES = {0: "DEFAULT", 1: "THREE_FRY", 2: "PHILOX"}
-
-
 class RngBitGenerator(Primitive, name="rng_bit_generator", multiple=True):
     """Return the next state of each generator, and random bits: key[*k, w] -> key[*k, w], bits[*k, *s]."""
 
@@ -78,12 +75,16 @@ class RngBitGenerator(Primitive, name="rng_bit_generator", multiple=True):
         bits_aval = ctx.avals_out[1]
         # Not every backend generates bits narrower than 32, so that narrow ones are truncated.
         wide = bits_aval if bits_aval.dtype.itemsize >= 4 else bits_aval.update(dtype=np.dtype("uint32"))
-        name = hlo.RngAlgorithmAttr.get(_NAMES[algorithm])
+        name = hlo.RngAlgorithmAttr.get(RandomAlgorithm(algorithm).name.removeprefix("RNG_"))
         # A symbolic shape is an operand of a custom call, which shape refinement replaces.
         if wide.is_symbolic:
-            sizes = dynamic_shapes.sizes(ctx, wide.shape)
-            target = "stablehlo.dynamic_rng_bit_generator"
-            state, bits = dynamic_shapes.custom_call(ctx, target, [key, sizes], [words, wide], {"rng_algorithm": name})
+            state, bits = dynamic_shapes.custom_call(
+                ctx,
+                "stablehlo.dynamic_rng_bit_generator",
+                [key, dynamic_shapes.sizes(ctx, wide.shape)],
+                [words, wide],
+                {"rng_algorithm": name},
+            )
         else:
             state, bits = hlo.rng_bit_generator(ctx.type(words), ctx.type(wide), name, key)
         if aval.dtype.itemsize == 4:
@@ -136,9 +137,8 @@ class RngUniform(Primitive, name="rng_uniform"):
         return ShardingRule([[], []], [names], whole=names)
 
     def lower(self, ctx, low, high, *, shape):
-        sizes = dynamic_shapes.sizes(ctx, shape)
-        attributes = {"rng_distribution": hlo.RngDistributionAttr.get("UNIFORM")}
-        return ctx.op(hlo.RngOp, low, high, sizes, **attributes)
+        uniform = hlo.RngDistributionAttr.get("UNIFORM")
+        return ctx.op(hlo.RngOp, low, high, dynamic_shapes.sizes(ctx, shape), rng_distribution=uniform)
 
     jvp = Undefined("rng_uniform has no derivative; draw from [0, 1) and scale, or use phalanx.random.uniform")
     batch = Undefined("the backend has a single generator; use phalanx.random.uniform, with a key for each example")
@@ -203,9 +203,8 @@ def rng_uniform(a: ArrayLike, b: ArrayLike, shape: Sequence[int]) -> Any:
       (3,)
     """
     # A Python bound takes the dtype of the other bound.
-    a_dtype = get_aval(a).dtype
     if type(b) in (int, float):
-        b = a_dtype.type(b)
+        b = get_aval(a).dtype.type(b)
     if type(a) in (int, float):
         a = get_aval(b).dtype.type(a)
     return rng_uniform_p(a, b, shape=tuple(shape))

@@ -105,11 +105,9 @@ def _emit_loop(ctx: LoweringContext, aval: ShapedArray, x0: ir.Value, x1: ir.Val
         y0, y1 = _emit_rounds(y0, y1, distances, rests, turned, ctx.broadcast(following, aval))
         return following, [y0, y1, *turned]
 
-    zero = ctx.constant(np.uint32(0), scalar)
-    avals = [scalar, *[aval] * 5]
-    return emit_while(ctx, avals, [zero, x0, x1, *keys], (), lambda i, _: emit_compare(i, limit, "LT", _UINT32), body)[
-        1:3
-    ]
+    start = [ctx.constant(np.uint32(0), scalar), x0, x1, *keys]
+    is_left = lambda cycle, _: emit_compare(cycle, limit, "LT", _UINT32)
+    return emit_while(ctx, [scalar, *[aval] * 5], start, (), is_left, body)[1:3]
 
 
 threefry2x32_p = Threefry2x32()

@@ -13,7 +13,7 @@ from typing import Any
 
 from phalanx.core import ArgumentTypeError, ShapedArray, ShardingError, get_aval, state, state_extra
 from phalanx.engine.traceback_filtering import api_boundary
-from phalanx.lax.sharding.out_sharding import reshard_p, resolve_explicit_sharding, set_axis_types
+from phalanx.lax.sharding.out_sharding import find_typed_mesh, reshard_p, resolve_explicit_sharding, set_axis_types
 from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.typing import Array, ArrayLike, AxisName, PyTree, ShardingLike
@@ -80,7 +80,7 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> Any:
 
 def _reshard(x: Array, spec: ShardingLike, where: str, mesh: Mesh | AbstractMesh | None = None) -> Any:
     aval = get_aval(x)
-    target = resolve_explicit_sharding(spec, aval, where, mesh or _mesh_of(x, aval))
+    target = resolve_explicit_sharding(spec, aval, where, mesh or find_typed_mesh([x]))
     if target is None:
         raise ShardingError(
             where,
@@ -89,14 +89,6 @@ def _reshard(x: Array, spec: ShardingLike, where: str, mesh: Mesh | AbstractMesh
             fix="use with_sharding_constraint, or make the mesh with axis_types=AxisType.Explicit",
         )
     return reshard_p(x, sharding=target)
-
-
-def _mesh_of(x: Array, aval: ShapedArray) -> Any:
-    """Return the mesh in the type of an array, with its devices if they are known."""
-    if aval.sharding is None:
-        return None
-    held = getattr(x, "sharding", None)
-    return held.mesh if isinstance(held, NamedSharding) else aval.sharding.mesh
 
 
 def auto_axes(
@@ -216,12 +208,10 @@ def _over(mesh: Mesh | AbstractMesh, tree: PyTree, specs: PyTree, where: str) ->
 def _current_mesh(args: tuple, kwargs: dict, where: str) -> Any:
     """Return the mesh in context, or the mesh in the type of the first argument that has one."""
     mesh = state.context.mesh
-    for x in tree_flatten((args, kwargs))[0]:
-        sharding = get_aval(x).sharding
-        if sharding is not None:
-            # The mesh in context has concrete devices, which an abstract mesh in a type may lack.
-            found = _mesh_of(x, get_aval(x))
-            return mesh if mesh is not None and mesh.abstract_mesh is found else found
+    found = find_typed_mesh(tree_flatten((args, kwargs))[0])
+    if found is not None:
+        # The mesh in context has concrete devices, which an abstract mesh in a type may lack.
+        return mesh if mesh is not None and mesh.abstract_mesh is found else found
     if mesh is None or mesh.empty:
         raise ShardingError(where, expected="a mesh in context", got="none", fix="call it after set_mesh(mesh)")
     return mesh

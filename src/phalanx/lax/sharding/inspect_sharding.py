@@ -29,8 +29,7 @@ class InspectSharding(Primitive, name="inspect_sharding", multiple=True):
 
     def run(self, x: Array, *, observer: Callable) -> list:
         array = scalar_array(x)
-        sharding = getattr(array, "sharding", None) or transfer.default_sharding()
-        observer(array.shape, sharding)
+        observer(array.shape, getattr(array, "sharding", None) or transfer.default_sharding())
         return []
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, observer: Callable) -> list:

@@ -8,6 +8,7 @@ cumulative operations on platforms where a window is the fastest implementation.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,9 +34,9 @@ from phalanx.core import (
     trace_to_jaxpr,
 )
 from phalanx.engine import hlo, ir, memoize
-from phalanx.lax.elementwise import add, dtype_kind, max_p, min_p, sub
+from phalanx.lax.elementwise import add, dtype_kind, emit_compare, max_p, min_p, sub
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, scatter_add
-from phalanx.lax.shape import add_dim, dim_names, move_dim, reshape, zeros
+from phalanx.lax.shape import add_dim, dim_names, insert_dim, move_dim, reshape, zeros
 from phalanx.lax.shape.iota_and_full import full, iota
 from phalanx.lax.windows.window_shape import (
     Padding,
@@ -47,11 +48,18 @@ from phalanx.lax.windows.window_shape import (
 from phalanx.runtime import LoweringContext, dynamic_shapes, emit_function
 from phalanx.symbolic import dilate, is_constant_shape, static_size
 from phalanx.transforms import jvp
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree import tree_flatten, tree_leaves, tree_unflatten
 from phalanx.typing import DimSize, PyTree
 
-BOOL = np.dtype(bool)
-WINDOW = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
+# The parameters of a window, and their entries for a dimension without one.
+_NO_WINDOW: dict[str, Any] = {
+    "window_dimensions": 1,
+    "window_strides": 1,
+    "padding": (0, 0),
+    "base_dilation": 1,
+    "window_dilation": 1,
+}
+WINDOW = tuple(_NO_WINDOW)
 
 
 def emit_symbolic_windows(
@@ -77,18 +85,19 @@ def emit_symbolic_windows(
     numbers = [dynamic_shapes.sizes(ctx, window.get(name) or (1,) * ndim) for name in names]
     pad_table = ctx.reshape(padding, ShapedArray((ndim, 2), dynamic_shapes.SCALAR.dtype))
     called = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(body.name.value)])
-    operands = [*xs, *initial, *numbers, pad_table]
     return dynamic_shapes.custom_call(
-        ctx, "stablehlo.dynamic_reduce_window", operands, avals, {"called_computations": called}
+        ctx,
+        "stablehlo.dynamic_reduce_window",
+        [*xs, *initial, *numbers, pad_table],
+        avals,
+        {"called_computations": called},
     )
 
 
 def _window_shape(where: str, x: ShapedArray, window: dict) -> tuple:
-    """Check the parameters of a window, and return the shape of a windowed reduction of `x`."""
+    """Check the parameters of a window, of which some may be left out; return the shape of a windowed reduction."""
     for name in WINDOW:
-        values = window.get(name)
-        if values is None:
-            continue
+        values = window.get(name, (1,) * x.ndim)
         if len(values) != x.ndim:
             raise ShapeError(
                 f"{where} {name}",
@@ -100,9 +109,8 @@ def _window_shape(where: str, x: ShapedArray, window: dict) -> tuple:
             raise ArgumentError(
                 f"{where} {name}", expected="positive integers", got=values, fix=f"pass {name}={(1,) * x.ndim} for none"
             )
-    ones = (1,) * x.ndim
-    columns = [x.shape, *[window.get(name) or ones for name in WINDOW]]
-    return tuple([num_windows(*dim) for dim in zip(*columns, strict=True)])
+    columns = [window.get(name, (1,) * x.ndim) for name in WINDOW]
+    return tuple([num_windows(*dim) for dim in zip(x.shape, *columns, strict=True)])
 
 
 def _window_attributes(window: dict) -> dict:
@@ -112,9 +120,7 @@ def _window_attributes(window: dict) -> dict:
     if "base_dilation" in window:
         out["base_dilations"] = integers(window["base_dilation"])
         out["window_dilations"] = integers(window["window_dilation"])
-    pads = np.asarray(window["padding"], np.int64).reshape(-1, 2)
-    out["padding"] = ir.DenseIntElementsAttr.get(pads)
-    return out
+    return out | {"padding": ir.DenseIntElementsAttr.get(np.asarray(window["padding"], np.int64).reshape(-1, 2))}
 
 
 def _without_negative_padding(ctx: LoweringContext, x: Any, aval: ShapedArray, window: dict) -> tuple[Any, dict]:
@@ -123,8 +129,7 @@ def _without_negative_padding(ctx: LoweringContext, x: Any, aval: ShapedArray, w
     XLA ends the process for windows of size 1 with negative padding, and over several devices it may remove elements at
     the wrong end (see "negative_padding" in `phalanx.partitioner.workarounds`).
     """
-    pads = [n for pair in window["padding"] for n in pair]
-    if not is_constant_shape(aval.shape) or min(pads, default=0) >= 0:
+    if not is_constant_shape(aval.shape) or min(itertools.chain(*window["padding"]), default=0) >= 0:
         return x, window
     starts, stops, padding = crop_negative_padding(aval.shape, window["padding"], window["base_dilation"])
     return hlo.slice(x, starts, stops, [1] * aval.ndim), {**window, "padding": padding}
@@ -138,20 +143,14 @@ def _is_static(window: dict) -> bool:
 def window_sharding_rule(num_operands: int, x: ShapedArray, window: dict, num_results: int = 1) -> ShardingRule:
     """The sharding rule: dimensions without a window are parallel, the others need replication."""
     inner = dim_names(x.ndim)
-    outer, whole = [], set()
-    plain = {"window_dimensions": 1, "window_strides": 1, "padding": (0, 0), "base_dilation": 1, "window_dilation": 1}
-    for d, name in enumerate(inner):
-        has_window = any(value != plain[key] for key in window for value in [window[key][d]])
-        outer.append(f"window {name}" if has_window else name)
-        if has_window:
-            whole |= {name, outer[-1]}
-    return ShardingRule([inner] * num_operands, [outer] * num_results, whole=whole)
+    has_window = [any(v[d] != _NO_WINDOW[key] for key, v in window.items()) for d in range(x.ndim)]
+    outer = [f"window {name}" if has else name for name, has in zip(inner, has_window, strict=True)]
+    return ShardingRule([inner] * num_operands, [outer] * num_results, whole={*inner} ^ {*outer})
 
 
 def _mapped_window(window: dict, b: int) -> dict:
     """The window with a dimension of size 1 inserted at the mapped dimension."""
-    plain: dict = {"padding": (0, 0)}
-    return {name: (*v[:b], plain.get(name, 1), *v[b:]) for name, v in window.items()}
+    return {name: insert_dim(v, b, _NO_WINDOW[name]) for name, v in window.items()}
 
 
 class _ReduceWindowMonoid(Primitive):
@@ -233,13 +232,16 @@ reduce_window_max_p = ReduceWindowMax()
 reduce_window_min_p = ReduceWindowMin()
 
 
-def _emit_wins(ctx: LoweringContext, a: ir.Value, b: ir.Value, comparison: str, dtype: np.dtype) -> Any:
-    """Emit the comparison that decides whether `a` is selected over `b`."""
-    kind = "FLOAT" if dtypes.issubdtype(dtype, np.inexact) else "SIGNED"
-    if dtype == BOOL or dtypes.issubdtype(dtype, np.unsignedinteger):
-        kind = "UNSIGNED"
-    direction = hlo.ComparisonDirectionAttr.get(comparison)
-    return hlo.compare(a, b, direction, compare_type=hlo.ComparisonTypeAttr.get(kind))
+def _LINEAR_IN_FIRST(self: Primitive, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:
+    """The derivative of an operation that is linear in its first operand; the second only selects positions."""
+    y = self(*primals, **params)
+    # The selected positions are locally constant.
+    return y, Zero.like(y) if type(tangents[0]) is Zero else self(tangents[0], primals[1], **params)
+
+
+def _worst(comparison: str, dtype: np.dtype) -> np.ndarray:
+    """The value that loses every comparison: the smallest for a maximum (GE), the largest for a minimum (LE)."""
+    return np.asarray(dtypes.lowest(dtype) if comparison == "GE" else dtypes.highest(dtype)).astype(dtype)
 
 
 def _align_mapped_dims(x: Any, y: Any, bx: int | None, by: int | None) -> tuple[Any, Any, int | None]:
@@ -269,24 +271,19 @@ class SelectAndGatherAdd(Primitive, name="select_and_gather_add"):
         t_aval, x_aval = ctx.avals_in
         out = ctx.aval_out
         # The initial value must lose against every element. Elements equal to it are selected with the tangent 0.
-        worst = dtypes.lowest(x_aval.dtype) if comparison == "GE" else dtypes.highest(x_aval.dtype)
         scalars = [ShapedArray((), x_aval.dtype), ShapedArray((), t_aval.dtype)]
-        inits = [ctx.constant(np.asarray(v).astype(a.dtype), a) for v, a in zip((worst, 0), scalars, strict=True)]
+        inits = [ctx.constant(_worst(comparison, x_aval.dtype), scalars[0]), ctx.constant(0, scalars[1])]
         types = [ctx.type(out.update(dtype=x_aval.dtype)), ctx.type(out)]
         op = hlo.ReduceWindowOp(types, [x, t], inits, **_window_attributes(window))
 
         def body(a: ir.Value, t_a: ir.Value, b: ir.Value, t_b: ir.Value) -> list:
-            wins = _emit_wins(ctx, a, b, comparison, x_aval.dtype)
+            wins = emit_compare(a, b, comparison, x_aval.dtype)
             return [hlo.select(wins, a, b), hlo.select(wins, t_a, t_b)]
 
         ctx.region([*scalars, *scalars], op, body)
         return op.results[1]
 
-    def jvp(self, primals, tangents, **params):
-        y = self(*primals, **params)
-        if type(tangents[0]) is Zero:
-            return y, Zero.like(y)  # the selected position is locally constant
-        return y, self(tangents[0], primals[1], **params)
+    jvp = _LINEAR_IN_FIRST
 
     def transpose(self, y_bar, t, x, *, comparison, base_dilation, window_dilation, **window):
         # StableHLO has an operation for this transpose, but without dilation.
@@ -294,12 +291,11 @@ class SelectAndGatherAdd(Primitive, name="select_and_gather_add"):
             return select_and_scatter_add_p(y_bar, x, comparison=comparison, **window), None
         # StableHLO's select_and_scatter has no dilation: select the flat index of each maximum, and scatter-add there.
         # Indices count from 1, so that a window that contains only padding selects 0, and its update at -1 is dropped.
-        size = int(np.prod(t.shape))
+        size, count = math.prod(t.shape), math.prod(np.shape(y_bar))
         places = add(reshape(iota(np.int32, size), t.shape), np.int32(1))
         winners = self(
             places, x, comparison=comparison, base_dilation=base_dilation, window_dilation=window_dilation, **window
         )
-        count = int(np.prod(np.shape(y_bar)))
         flat = scatter_add(
             full((size,), 0, y_bar.dtype),
             sub(reshape(winners, (count, 1)), np.int32(1)),
@@ -344,15 +340,14 @@ class SelectAndScatterAdd(Primitive, name="select_and_scatter_add"):
         # The result then has the shape of the padded operand, and is sliced at the end.
         if any(pad != (0, 0) for pad in pads):
             # XLA pads with the initial value of the sum, which may be larger than elements. Pad with the worst value.
-            worst = dtypes.lowest(x_aval.dtype) if comparison == "GE" else dtypes.highest(x_aval.dtype)
             low, high = zip(*pads, strict=True)
-            x = hlo.pad(x, ctx.constant(np.asarray(worst).astype(x_aval.dtype), x_scalar), low, high, [0] * len(low))
+            x = hlo.pad(x, ctx.constant(_worst(comparison, x_aval.dtype), x_scalar), low, high, [0] * len(low))
             shape = tuple([n + lo + hi for n, (lo, hi) in zip(shape, pads, strict=True)])
             attributes["padding"] = ir.DenseIntElementsAttr.get(np.zeros((len(pads), 2), np.int64))
         op = hlo.SelectAndScatterOp(
             ctx.type(ShapedArray(shape, s_aval.dtype)), x, source, ctx.constant(0, scalar), **attributes
         )
-        ctx.region([x_scalar, x_scalar], op, lambda a, b: _emit_wins(ctx, a, b, comparison, x_aval.dtype))
+        ctx.region([x_scalar, x_scalar], op, lambda a, b: emit_compare(a, b, comparison, x_aval.dtype))
         ctx.region([scalar, scalar], op, lambda a, b: hlo.add(a, b), index=1)
         if shape == x_aval.shape:
             return op.result
@@ -360,11 +355,7 @@ class SelectAndScatterAdd(Primitive, name="select_and_scatter_add"):
         limits = [lo + n for lo, n in zip(starts, x_aval.shape, strict=True)]
         return hlo.slice(op.result, starts, limits, [1] * len(pads))
 
-    def jvp(self, primals, tangents, **params):
-        y = self(*primals, **params)
-        if type(tangents[0]) is Zero:
-            return y, Zero.like(y)
-        return y, self(tangents[0], primals[1], **params)
+    jvp = _LINEAR_IN_FIRST
 
     def transpose(self, y_bar, source, x, *, comparison, **window):
         ones = (1,) * np.ndim(x)
@@ -406,8 +397,8 @@ class ReduceWindow(Primitive, name="reduce_window", multiple=True):
         num = len(primals) // 2
         # The reduction works on pairs, so each element needs a tangent, even if it is zero.
         dots = [instantiate(t) for t in tangents]
-        args = [*primals[:num], *dots[:num], *primals[num:], *dots[num:]]
-        out = self(*args, program=_tangent_program(program), **window)
+        pairs = [*primals[:num], *dots[:num], *primals[num:], *dots[num:]]
+        out = self(*pairs, program=_tangent_program(program), **window)
         return out[:num], out[num:]
 
     transpose = Undefined(
@@ -441,14 +432,13 @@ reduce_window_p = ReduceWindow()
 def _tangent_program(program: Jaxpr) -> Any:
     """The jaxpr that reduces pairs of a value and a tangent. It is associative if the reduction of values is."""
     num = len(program.invars) // 2
-    avals = [v.aval for v in program.invars]
+    left, right = program.in_avals[:num], program.in_avals[num:]
 
     def step(*args: Any) -> list:
         a, a_dot, b, b_dot = (args[i * num : (i + 1) * num] for i in range(4))
         y, y_dot = jvp(lambda *xs: run_jaxpr(program, *xs), (*a, *b), (*a_dot, *b_dot))
         return [*y, *y_dot]
 
-    left, right = avals[:num], avals[num:]
     return trace_to_jaxpr(step, [*left, *left, *right, *right], "reduce_window_jvp")
 
 
@@ -490,8 +480,7 @@ def _monoid(program: Jaxpr, init: Any, dtype: np.dtype) -> Primitive | None:
 def _program_of(computation: Callable, avals: tuple, tree: Any) -> Any:
     def flat(*args: Any) -> list:
         num = len(avals)
-        out = computation(tree_unflatten(tree, args[:num]), tree_unflatten(tree, args[num:]))
-        return tree_flatten(out)[0]
+        return tree_leaves(computation(tree_unflatten(tree, args[:num]), tree_unflatten(tree, args[num:])))
 
     return trace_to_jaxpr(flat, [*avals, *avals], "reduce_window")
 
@@ -504,15 +493,17 @@ def _window_params(
     base_dilation: Sequence[int] | None,
     window_dilation: Sequence[int] | None,
 ) -> dict:
-    ones = (1,) * len(shape)
     window = tuple(map(static_size, window_dimensions))
     strides, base, spread = (
-        ones if v is None else tuple(map(int, v)) for v in (window_strides, base_dilation, window_dilation)
+        (1,) * len(shape) if v is None else tuple(map(int, v)) for v in (window_strides, base_dilation, window_dilation)
     )
     if isinstance(padding, str):
-        extents = [dilate(n, d) for n, d in zip(shape, base, strict=True)]
-        spans = [dilate(n, d) for n, d in zip(window, spread, strict=True)]
-        padding = padtype_to_pads(extents, spans, strides, padding)
+        padding = padtype_to_pads(
+            [dilate(n, d) for n, d in zip(shape, base, strict=True)],
+            [dilate(n, d) for n, d in zip(window, spread, strict=True)],
+            strides,
+            padding,
+        )
     padding = tuple((static_size(lo), static_size(hi)) for lo, hi in padding)
     return dict(zip(WINDOW, (window, strides, padding, base, spread), strict=True))
 
@@ -569,12 +560,11 @@ def reduce_window(
     window = _window_params(avals[0].shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
     scalars = tuple([ShapedArray((), a.dtype) for a in avals])
     program = _program_of(computation, scalars, tree)
-    got = [v.aval.dtype for v in program.outvars]
-    if got != [s.dtype for s in scalars]:
+    if [a.dtype for a in program.out_avals] != [s.dtype for s in scalars]:
         raise ShapeError(
             "lax.reduce_window computation",
             expected=f"results of types {[s.str_short() for s in scalars]}",
-            got=[v.aval.str_short() for v in program.outvars],
+            got=[a.str_short() for a in program.out_avals],
             fix="convert the results of the function with lax.convert_element_type",
         )
     if len(xs) == 1 and (monoid := _monoid(program, inits[0], avals[0].dtype)) is not None:
