@@ -153,9 +153,9 @@ class _CollectiveExtreme(CollectiveReduction):
     kinds = ORDERED
 
     def jvp(self, primals: Sequence, tangents: Sequence, **params: Any) -> tuple:
-        # The mean of the tangents of all members that attain the extreme.
         (x,), (t,) = primals, tangents
         y = self(x, **params)
+        # The mean of the tangents of all members that attain the extreme, each of which counts as 1.
         hit = convert_element_type_p(eq_p(x, y), dtype=t.dtype, weak_type=False)
         return y, div_p(psum_p(mul_p(t, hit), **params), psum_p(hit, **params))
 

@@ -388,6 +388,7 @@ def linear_axis_index(axes: tuple, sizes: tuple, tracked: frozenset = UNVARYING)
     """The index among the members of several axes, in row-major order."""
     indices = [axis_index_p(axes=(a,), sizes=(n,), tracked=tracked & {a}) for a, n in zip(axes, sizes, strict=True)]
     total = indices[0] if indices else np.int32(0)
+    # Horner's scheme, in which the last axis is the minor one.
     for size, index in zip(sizes[1:], indices[1:], strict=True):
         total = add_p(mul_p(total, np.int32(size)), index)
     return total

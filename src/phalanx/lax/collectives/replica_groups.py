@@ -99,6 +99,7 @@ class ReplicaGroups:
         return self.groups.shape[1]
 
     def _attributes(self, ctx: LoweringContext) -> dict:
+        # A global id is replica * partitions + partition. Programs have one replica, so it is the partition number.
         return {
             "replica_groups": self.attribute,
             "channel_handle": _channel(ctx),
@@ -272,6 +273,7 @@ def _manual(ctx: LoweringContext, name: str, axes: tuple) -> ManualRegion:
 
 
 def _channel(ctx: LoweringContext) -> Any:
+    # Type 1 is DEVICE_TO_DEVICE. Without a channel XLA would read the groups as replicas instead of partitions.
     return hlo.ChannelHandle.get(next(ctx.module.channels), 1)
 
 

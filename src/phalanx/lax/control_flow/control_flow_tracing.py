@@ -68,6 +68,7 @@ def stage_body(
       adapt: maps `fun` to the function that is traced. It is part of the cache key, so it must be a module-level
         function.
     """
+    # What a function does while it is traced also depends on the options and the named axes in the context.
     key = (in_tree, tuple(avals), adapt, state.context)
     try:
         known = _staged.get_or_make(fun, _new_bodies)
@@ -162,6 +163,7 @@ def unify_carry_varying(jaxpr: Jaxpr, avals: Sequence[ShapedArray], start: int, 
       avals: types of the inputs, whose varying axes the inputs of the result vary over at least.
       start, count: the position of the carry among the inputs, and its length.
     """
+    # This ends, since the axes of a carried value only grow, and a mesh has finitely many.
     while True:
         jaxpr = retype_jaxpr(jaxpr, avals)
         carry = jaxpr.in_avals[start : start + count]

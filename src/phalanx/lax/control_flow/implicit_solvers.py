@@ -98,6 +98,7 @@ class LinearSolve(HigherOrder, name="custom_linear_solve"):
             # The right-hand side b' - A' x, where A' x is the derivative of matvec in its constants.
             _, moved = jvp_flat(lambda *c: run_jaxpr(matvec, *c, *x[:num]), groups[0], dots[0], "custom_linear_solve")
             b_dot = [b if type(m) is Zero else add_tangents(b, -m) for b, m in zip(b_dot, moved)]
+        # Neither the matrix nor b moves, so the solution does not either: a solve with zeros would be wasted.
         if all(type(t) is Zero for t in b_dot):
             return x, [Zero.like(v) for v in x]
         # The tangent is a solution of the same system, which also makes it transposable.

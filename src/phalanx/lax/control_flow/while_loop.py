@@ -297,8 +297,6 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
             return (derived, predicate, by_example), out
 
         (derived, predicate, by_example), m_carry = fixpoint(m_init, step)
-        if by_example:
-            derived, _ = batch_jaxpr(body, axis, [*m_body, *m_carry], True)
         in_cond, in_body, init = split_by_sizes(axis.to_fronts(args, dims), sizes)
         init = [axis.to_front(x, None) if m and not was else x for x, was, m in zip(init, m_init, m_carry)]
         if by_example:
@@ -324,6 +322,7 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
         c, b = params["num_cond_consts"], params["num_body_consts"]
         if not any(used) and not (cond.effects | body.effects):
             return None
+        # The condition runs in every iteration, so what it reads is needed even if no result is used.
         _, cond_reads = dce_jaxpr(cond, [True])
 
         def step(carry: list[bool]) -> tuple:

@@ -294,6 +294,7 @@ def _check_conv(x: ShapedArray, w: ShapedArray, c: ConvParams) -> None:
     space = len(numbers[0]) - 2
     for i, spec in enumerate(numbers):
         dims = [*spec, *(d for m in c.mapped if (d := m[i]) is not None)]
+        # The result has the rank that its dimension numbers say; the ranks of the operands are given.
         if sorted(dims) != list(range((x.ndim, w.ndim, len(dims))[i])) or len(spec) != space + 2:
             raise ShapeError(
                 "convolution dimension_numbers",

@@ -170,6 +170,7 @@ class DynamicSlice(Primitive, name="dynamic_slice"):
             dimension_numbers=numbers,
             slice_sizes=sizes,
             indices_are_sorted=False,
+            # If the operand is mapped, each example reads from its own part of it, so no two slices overlap.
             unique_indices=bx is not None,
             # A dynamic slice clips its starts, and so must the gather.
             mode=CLIP,

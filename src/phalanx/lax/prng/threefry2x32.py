@@ -84,6 +84,7 @@ def _emit_rounds(
     """Emit four rounds and the key injection after them."""
     for distance, rest in zip(distances, rests, strict=True):
         x0 = hlo.add(x0, x1)
+        # StableHLO has no rotation: the bits that leave the word on the left are shifted in on the right.
         x1 = hlo.xor(hlo.or_(hlo.shift_left(x1, distance), hlo.shift_right_logical(x1, rest)), x0)
     return hlo.add(x0, keys[0]), hlo.add(hlo.add(x1, keys[1]), number)
 
