@@ -95,8 +95,7 @@ class ShapedArray:
     @classmethod
     def _intern(cls, shape: Any, dtype: Any, weak_type: bool, sharding: Any, varying: frozenset[Any]) -> ShapedArray:
         shape = tuple(_as_dim(d) for d in shape)
-        negative = [d for d in shape if type(d) is int and d < 0]
-        if negative:
+        if negative := [d for d in shape if type(d) is int and d < 0]:
             raise ShapeError(
                 "shape",
                 expected="dimensions of at least 0",
@@ -127,8 +126,8 @@ class ShapedArray:
         """The type with one more dimension at `dim`, sharded over the Explicit axes among `axes`."""
         sharding = self.sharding
         if sharding is not None:
-            explicit = sharding.mesh.explicit_axes
-            sharding = sharding.with_dim(dim, tuple([a for a in axes or () if a in explicit]) or None)
+            explicit = [a for a in axes or () if a in sharding.mesh.explicit_axes]
+            sharding = sharding.with_dim(dim, tuple(explicit) or None)
         return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), sharding=sharding)
 
     def without_dim(self, dim: int) -> ShapedArray:
@@ -146,9 +145,8 @@ class ShapedArray:
 
     def with_varying(self, axes: frozenset[Any]) -> ShapedArray:
         """The same type, varying over exactly these mesh axes."""
-        if axes is self.varying:
-            return self
-        return ShapedArray(self.shape, self.dtype, self.weak_type, self.sharding, axes)
+        same = axes is self.varying
+        return self if same else ShapedArray(self.shape, self.dtype, self.weak_type, self.sharding, axes)
 
     def update(self, **fields: Any) -> ShapedArray:
         """A copy with the named fields (`shape`, `dtype`, `weak_type`, `sharding`, `varying`) replaced."""
@@ -185,18 +183,15 @@ class ShapedArray:
         return f"{weak}{dtypes.short_name(self.dtype)}[{self._dims()}]{varying}"
 
     def _dims(self) -> str:
-        if self.sharding is None:
-            return ",".join(map(str, self.shape))
-        return format_sharded_shape(self.shape, self.sharding.spec.dims)
+        dims = ((),) * self.ndim if self.sharding is None else self.sharding.spec.dims
+        return format_sharded_shape(self.shape, dims)
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
-        name = self.dtype.name
         varying = f", varying={{{', '.join(sorted(map(repr, self.varying)))}}}" if self.varying else ""
-        return f"ShapedArray({name}[{self._dims()}]{weak}{varying})"
+        return f"ShapedArray({self.dtype.name}[{self._dims()}]{weak}{varying})"
 
-    def __str__(self) -> str:
-        return self.str_short()
+    __str__ = str_short
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding, self.varying)
@@ -267,9 +262,7 @@ def get_aval(x: Any) -> ShapedArray:
     if type(x) is np.ndarray:
         return _aval_of_host(x)
     aval = getattr(x, "aval", None)
-    if aval is not None:
-        return aval
-    return get_scalar_aval(x) or _aval_of_host(x)
+    return aval if aval is not None else get_scalar_aval(x) or _aval_of_host(x)
 
 
 def get_aval_of_argument(x: Any, where: Callable[[], str]) -> ShapedArray:
@@ -281,11 +274,9 @@ def get_aval_of_argument(x: Any, where: Callable[[], str]) -> ShapedArray:
 
 
 def _aval_of_host(x: Any) -> ShapedArray:
-    kind = type(x)
     if isinstance(x, _NUMPY):
-        if x.dtype.kind == "V" and x.dtype == dtypes.float0:
-            return ShapedArray(x.shape, dtypes.float0)
-        return ShapedArray(x.shape, dtypes.canonicalize_dtype(check_host_dtype(x)))
+        is_float0 = x.dtype.kind == "V" and x.dtype == dtypes.float0
+        return ShapedArray(x.shape, dtypes.float0 if is_float0 else dtypes.canonicalize_dtype(check_host_dtype(x)))
     # In this order: bool is a subclass of int.
     for base in (bool, int, float, complex):
         if isinstance(x, base):
@@ -295,7 +286,7 @@ def _aval_of_host(x: Any) -> ShapedArray:
     raise ArgumentTypeError(
         "argument",
         expected="an array or a scalar",
-        got=f"{x!r} of type {kind.__name__}",
+        got=f"{x!r} of type {type(x).__name__}",
         fix="convert it with phalanx.numpy.asarray, or pass it as a static argument",
     )
 
@@ -307,9 +298,7 @@ def host_scalar(x: Any, dtype: Any) -> np.ndarray:
       OverflowError: a Python integer does not fit into the dtype. NumPy's `astype` would wrap it around silently.
     """
     # `np.asarray(x, dtype)` raises for an int out of range, where `astype` wraps around.
-    if type(x) is int and dtype.kind in "iu":
-        return np.asarray(x, dtype)
-    return np.asarray(x).astype(dtype)
+    return np.asarray(x, dtype) if type(x) is int and dtype.kind in "iu" else np.asarray(x).astype(dtype)
 
 
 def check_host_dtype(x: Any) -> Any:

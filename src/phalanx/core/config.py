@@ -173,8 +173,7 @@ def _set_here(option: Option, value: Any) -> Any:
         if is_set:
             state.overrides[option.name] = value
         if option.traced:
-            in_force = value if is_set else _global_values[option.name]
-            state.context = state.context.replace(**{option.name: in_force})
+            state.context = state.context.replace(**{option.name: value if is_set else _global_values[option.name]})
         if option.on_block is not None:
             option.on_block(value if is_set else None)
     return outer
@@ -334,16 +333,15 @@ def _complete_docstring(option: Option) -> str:
 
 
 def _refuse(name: str, expected: str, got: Any, fix: str) -> ArgumentError:
-    return ArgumentError(f"option {name}", expected=expected, got=got, fix=fix)
+    return ArgumentError(f"option {name}", expected=expected, got=repr(got), fix=fix)
 
 
 def flag(name: str, value: Any) -> bool:
     """Check a truth value, which may be written as text."""
-    if isinstance(value, str) and value.lower() in ("1", "true", "yes", "on", "0", "false", "no", "off"):
-        return value.lower() in ("1", "true", "yes", "on")
-    if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
-        return bool(value)
-    raise _refuse(name, "True or False", repr(value), f"call config.update({name!r}, True)")
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if str(value).lower() in words and isinstance(value, str | int):
+        return words[str(value).lower()]
+    raise _refuse(name, "True or False", value, f"call config.update({name!r}, True)")
 
 
 def choice(*choices: str | None) -> Callable[[str, Any], str | None]:
@@ -351,10 +349,8 @@ def choice(*choices: str | None) -> Callable[[str, Any], str | None]:
 
     def check(name: str, value: Any) -> str | None:
         if value not in choices:
-            words = ", ".join(map(repr, choices))
-            raise _refuse(
-                name, f"one of {words}", repr(value), f"for example, config.update({name!r}, {choices[-1]!r})"
-            )
+            fix = f"for example, config.update({name!r}, {choices[-1]!r})"
+            raise _refuse(name, f"one of {', '.join(map(repr, choices))}", value, fix)
         return value
 
     return check
@@ -372,10 +368,8 @@ def number(kind: type, at_least: float | None = None, optional: bool = False) ->
             number = None
         if number is None or isinstance(value, bool) or (at_least is not None and number < at_least):
             bound = "" if at_least is None else f" of at least {at_least}"
-            least = kind(1 if at_least is None else at_least)
-            raise _refuse(
-                name, f"{kind.__name__}{bound}", repr(value), f"call config.update({name!r}, {least}), or more"
-            )
+            fix = f"call config.update({name!r}, {kind(1 if at_least is None else at_least)}), or more"
+            raise _refuse(name, f"{kind.__name__}{bound}", value, fix)
         return number
 
     return check
@@ -387,7 +381,7 @@ def text(name: str, value: Any) -> str | None:
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise _refuse(name, "a string or None", repr(value), f"call config.update({name!r}, {str(value)!r})")
+    raise _refuse(name, "a string or None", value, f"call config.update({name!r}, {str(value)!r})")
 
 
 def names(name: str, value: Any) -> frozenset[Any]:
@@ -395,7 +389,7 @@ def names(name: str, value: Any) -> frozenset[Any]:
     if isinstance(value, str):
         value = {word.strip() for word in value.split(",") if word.strip()}
     if not isinstance(value, set | frozenset | tuple | list | None):
-        raise _refuse(name, "a set of names", repr(value), f"for example, config.update({name!r}, {{'data'}})")
+        raise _refuse(name, "a set of names", value, f"for example, config.update({name!r}, {{'data'}})")
     return frozenset(value or ())
 
 
@@ -403,9 +397,7 @@ def _device(name: str, value: Any) -> Any:
     """Check a device, the name of a platform, or None."""
     if value is None or isinstance(value, str) or hasattr(value, "platform"):
         return value
-    raise _refuse(
-        name, "a device, the name of a platform or None", repr(value), "pass one of phalanx.devices(), or 'cpu'"
-    )
+    raise _refuse(name, "a device, the name of a platform or None", value, "pass one of phalanx.devices(), or 'cpu'")
 
 
 # The values of `precision`, then the dot algorithms of StableHLO.
@@ -467,7 +459,7 @@ parallel_functions_output_gda = Option(
 
 
 def _only_partitionable(name: str) -> bool:
-    raise _refuse(name, "True", "False", "leave it on: the other numbering depends on how arrays are split")
+    raise _refuse(name, "True", False, "leave it on: the other numbering depends on how arrays are split")
 
 
 declare(globals())

@@ -7,6 +7,7 @@ several operands is computed in `promotion`. Builds on NumPy, ml_dtypes and `cor
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from typing import Any, Final
 
@@ -161,11 +162,10 @@ def as_dtype(spec: Any) -> Any:
 
 
 def _unsupported_error(spec: Any) -> DTypeError:
-    got = str(spec) if isinstance(spec, np.dtype) else repr(spec)
     return DTypeError(
         "dtype",
         expected="a numeric or boolean element type that XLA supports",
-        got=got,
+        got=str(spec) if isinstance(spec, np.dtype) else repr(spec),
         fix="convert the values with numpy.ndarray.astype, or keep them outside of Phalanx arrays",
     )
 
@@ -388,11 +388,9 @@ def itemsize_bits(dtype: Any) -> int:
       (4, 8)
     """
     dtype = as_dtype(dtype)
-    if dtype in _SMALL_SIGNED or dtype in _SMALL_UNSIGNED:
-        return int(iinfo(dtype).bits)
     if dtype in _SMALL_FLOATS:
         return int(finfo(dtype).bits)
-    return 8 * int(dtype.itemsize)
+    return int(iinfo(dtype).bits) if dtype in (*_SMALL_SIGNED, *_SMALL_UNSIGNED) else 8 * int(dtype.itemsize)
 
 
 @memoize("core.dtype_names", 256)
@@ -405,8 +403,4 @@ def short_name(dtype: Any) -> str:
     """
     if dtype == float0:
         return "float0"
-    name = str(dtype.name)
-    for long, short in ("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c"):
-        if name.startswith(long):
-            return short + name[len(long) :]
-    return name
+    return re.sub(r"^(bf|f|u|i|c)(loat|int|nt|omplex)", r"\1", str(dtype.name))

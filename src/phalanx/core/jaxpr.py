@@ -186,8 +186,8 @@ class Jaxpr:
 
     def hoist(self) -> Jaxpr:
         """The same jaxpr with its constants as leading inputs."""
-        make = lambda: self.hoist_some([True] * len(self.consts))
-        return self.derive("hoisted", make) if self.constvars else self
+        every = [True] * len(self.consts)
+        return self.derive("hoisted", lambda: self.hoist_some(every)) if every else self
 
     def hoist_some(self, flags: Sequence[bool]) -> Jaxpr:
         """The same jaxpr with the constants whose flags are True as leading inputs."""
@@ -349,8 +349,7 @@ def last_uses(jaxpr: Jaxpr) -> list[list[Var]]:
         here = {v for v in (*eqn.invars, *eqn.outvars) if type(v) is not Literal and v not in seen}
         seen |= here
         dying.append(list(here))
-    dying.reverse()
-    return dying
+    return dying[::-1]
 
 
 @cached_on_jaxpr
@@ -392,7 +391,6 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], keeps_inputs: bool) -
         for v in eqn.invars:  # `live.update` with a generator takes three times as long
             if type(v) is not Literal:
                 live.add(v)
-    kept.reverse()
     used_inputs = [keeps_inputs or v in live for v in jaxpr.invars]
     held = [v in live for v in jaxpr.constvars]
     if is_same and all(used_inputs) and all(used_outputs) and all(held):
@@ -401,11 +399,11 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], keeps_inputs: bool) -
         return jaxpr, used_inputs
     smaller = jaxpr.replace(
         invars=select_flagged(jaxpr.invars, used_inputs),
-        eqns=kept,
+        eqns=kept[::-1],
         outvars=outvars,
         constvars=select_flagged(jaxpr.constvars, held),
         consts=select_flagged(jaxpr.consts, held),
-        effects=no_effects.union(*(e.effects for e in kept)) if kept else no_effects,
+        effects=no_effects.union(*(e.effects for e in kept)),
     )
     smaller.cache["is_live"] = True
     return smaller, used_inputs

@@ -31,11 +31,9 @@ def check_jaxpr(program: Jaxpr) -> None:
       >>> check_jaxpr(phalanx.make_jaxpr(lambda x: x + 1)(2))
     """
     pending = [program]
-    while pending:
-        current = pending.pop()
+    for current in pending:  # which grows meanwhile
         _check(current)
-        for eqn in current.eqns:
-            pending.extend(inner_jaxprs(eqn.params))
+        pending.extend(inner for eqn in current.eqns for inner in inner_jaxprs(eqn.params))
 
 
 def _check(program: Jaxpr) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Iterator
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,26 +23,16 @@ class _Names:
     """The names of variables, given in order of first use."""
 
     def __init__(self) -> None:
-        self._names: dict[Var, str] = {}
-        self._fresh = _letters()
+        fresh = ("".join(s) for n in itertools.count(1) for s in itertools.product(string.ascii_lowercase, repeat=n))
+        self._names: defaultdict[Var, str] = defaultdict(fresh.__next__)
 
     def __getitem__(self, atom: Any) -> str:
         if hasattr(atom, "value"):  # a literal
             return f"{_literal(atom.value)}:{atom.aval.str_short()}"
-        if atom.is_dropped:
-            return "_"
-        if (name := self._names.get(atom)) is None:
-            name = self._names[atom] = next(self._fresh)
-        return name
+        return "_" if atom.is_dropped else self._names[atom]
 
     def name_with_type(self, var: Any) -> str:
         return f"{self[var]}:{var.aval.str_short()}"
-
-
-def _letters() -> Iterator[str]:
-    for length in itertools.count(1):
-        for letters in itertools.product(string.ascii_lowercase, repeat=length):
-            yield "".join(letters)
 
 
 def _literal(value: Any) -> str:
@@ -60,14 +50,12 @@ def print_jaxpr(program: Jaxpr, *, source: bool = False) -> str:
 
 
 def _lines(program: Jaxpr, names: _Names, source: bool, pad: str) -> list[str]:
-    constants = " ".join(names.name_with_type(v) for v in program.constvars)
-    inputs = " ".join(names.name_with_type(v) for v in program.invars)
+    constants, inputs = (" ".join(map(names.name_with_type, side)) for side in (program.constvars, program.invars))
     lines = [f"{pad}{{ lambda {constants}; {inputs}. let"]
     for eqn in program.eqns:
         lines.extend(_eqn_lines(eqn, names, source, pad + "    "))
     outputs = ", ".join(names[v] for v in program.outvars)
-    lines.append(f"{pad}  in ({outputs}{',' if len(program.outvars) == 1 else ''}) }}")
-    return lines
+    return [*lines, f"{pad}  in ({outputs}{',' if len(program.outvars) == 1 else ''}) }}"]
 
 
 def _eqn_lines(eqn: Eqn, names: _Names, source: bool, pad: str) -> list[str]:
@@ -99,9 +87,7 @@ def _parameter(value: Any) -> str:
         return value.name
     if isinstance(value, frozenset):
         return f"{{{', '.join(sorted(map(repr, value)))}}}"
-    if callable(value) and hasattr(value, "__name__"):
-        return value.__name__
-    return str(value)
+    return value.__name__ if callable(value) and hasattr(value, "__name__") else str(value)
 
 
 def print_eqn(eqn: Eqn) -> str:

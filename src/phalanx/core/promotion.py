@@ -7,6 +7,7 @@ are below the array dtypes of their kind. Results are cached, since every operat
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any, Final
 
 from phalanx.core.config import state
@@ -43,23 +44,18 @@ def _lattice() -> dict[Any, frozenset[Any]]:
         _SIGNED[3]: [float],
         _UNSIGNED[3]: [float],
     }
-    for small, large in zip(_SIGNED, _SIGNED[1:], strict=False):
-        above[small] = [large]
+    above |= {small: [large] for small, large in itertools.pairwise(_SIGNED)}
     # An unsigned dtype is below the next larger signed one, which holds all its values.
-    for small, large, signed in zip(_UNSIGNED, _UNSIGNED[1:], _SIGNED[1:], strict=False):
-        above[small] = [large, signed]
+    above |= {u: [large, signed] for u, large, signed in zip(_UNSIGNED, _UNSIGNED[1:], _SIGNED[1:], strict=False)}
     return _close(above)
 
 
-def _strict_lattice() -> dict[Any, frozenset[Any]]:
-    """The lattice in which only Python scalars adapt to arrays of their kind."""
-    return _close(
-        {
-            int: [float, *_SMALL_SIGNED, *_SMALL_UNSIGNED, *_SIGNED, *_UNSIGNED],
-            float: [complex, *_SMALL_FLOATS, *_FLOATS],
-            complex: list(_COMPLEX),
-        }
-    )
+# Under "strict", only Python scalars adapt to arrays of their kind.
+_STRICT: Final[dict[Any, list[Any]]] = {
+    int: [float, *_SMALL_SIGNED, *_SMALL_UNSIGNED, *_SIGNED, *_UNSIGNED],
+    float: [complex, *_SMALL_FLOATS, *_FLOATS],
+    complex: [*_COMPLEX],
+}
 
 
 def _close(above: dict[Any, list[Any]]) -> dict[Any, frozenset[Any]]:
@@ -70,7 +66,7 @@ def _close(above: dict[Any, list[Any]]) -> dict[Any, frozenset[Any]]:
     return {node: reach(node) for node in (*supported, int, float, complex)}
 
 
-_lattices: Final = {"standard": _lattice(), "strict": _strict_lattice()}
+_lattices: Final = {"standard": _lattice(), "strict": _close(_STRICT)}
 
 
 def _join(nodes: list[Any], mode: str) -> Any:
@@ -173,19 +169,17 @@ def result_type(*args: Any, return_weak_type: bool = False) -> Any:
       >>> result_type(1, np.float16(2)), result_type(1, 2.0, return_weak_type=True)
       (dtype('float16'), (dtype('float32'), True))
     """
-    if len(args) == 2:
-        result = promote_pair(*dtype_and_weakness(args[0]), *dtype_and_weakness(args[1]))
-    elif len(args) == 1:
-        result = dtype_and_weakness(args[0])
-    elif args:
+    if not args:
+        raise ArgumentTypeError(
+            "result_type", expected="at least one argument", got="none", fix="pass the arrays or dtypes to combine"
+        )
+    operands = tuple(map(dtype_and_weakness, args))
+    if len(operands) <= 2:
+        result = promote_pair(*operands[0], *operands[-1])
+    else:
         # Not pairwise: with weak types, the join of three operands is not the join of two joins.
-        operands = tuple(map(dtype_and_weakness, args))
         context = state.context
         key = (operands, context.enable_x64, context.numpy_dtype_promotion)
         found = _promoted.get(key)
         result = _promoted[key] = _promote(operands, context) if found is None else found
-    else:
-        raise ArgumentTypeError(
-            "result_type", expected="at least one argument", got="none", fix="pass the arrays or dtypes to combine"
-        )
     return result if return_weak_type else result[0]

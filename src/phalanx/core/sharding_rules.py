@@ -93,13 +93,10 @@ class DimClasses:
 
     def whole(self) -> set[Any]:
         """The classes that need replication: by a rule, or because one operation has two of its names in the class."""
-        found = {self.find(dim) for dim in self._whole}
-        for _, named in self._parts:
-            # Sharding such a class would shard both dimensions over the same axis: each device would hold a diagonal
-            # block only.
-            met = Counter(map(self.find, named.values()))
-            found.update(c for c, count in met.items() if count > 1)
-        return found
+        # Sharding a class that one operation has twice would shard both dimensions over the same axis, so that each
+        # device would hold a diagonal block only.
+        met = [Counter(map(self.find, named.values())) for _, named in self._parts]
+        return {self.find(dim) for dim in self._whole}.union(c for m in met for c, count in m.items() if count > 1)
 
     def find_reduced(
         self, allowed: Callable[[tuple[Any, ...]], bool]
@@ -159,8 +156,8 @@ def join_sharding_rules(
     """
     values = [(i, a.ndim) for i, a in enumerate((*operands, *results))]
     classes = DimClasses()
-    for rule, reads, gives in parts:
-        classes.add(rule, reads, gives)
+    for part in parts:
+        classes.add(*part)
     for i, j in carried:
         classes.same(values[i], values[j])
     # A carried result without the dimension would be a partial result that the next iteration reads.
@@ -185,10 +182,8 @@ class JaxprDims:
         # Constants are embedded in the program, and every device has all of them.
         for v in jaxpr.constvars:
             self.classes.keep_whole((v, v.aval.ndim))
-        self.steps = []
-        for eqn in jaxpr.eqns:
-            rule = equation_sharding_rule(eqn)
-            self.steps.append((eqn, rule, self.classes.add(rule, eqn.invars, eqn.outvars)))
+        rules = [(eqn, equation_sharding_rule(eqn)) for eqn in jaxpr.eqns]
+        self.steps = [(eqn, rule, self.classes.add(rule, eqn.invars, eqn.outvars)) for eqn, rule in rules]
         self.reads, self.gives = ([(v, v.aval.ndim) for v in side] for side in (jaxpr.invars, jaxpr.outvars))
         self.reduced, self.torn = _find_partial_results(self.classes, self.steps, self.gives)
 
@@ -217,7 +212,7 @@ def _find_partial_results(
                 if name not in names:
                     partial.setdefault(v, {})[classes.find(named[name])] = rule.reduced[name]
     reduced: dict[Any, Any] = {}
-    for c in {c for held in partial.values() for c in held} - torn:
+    for c in set().union(*partial.values()) - torn:
         # None stands for a result without the class that is complete on every device.
         ways = {partial.get(v, {}).get(c) for v, ndim in outs if c not in classes.of((v, ndim))}
         if len(ways) == 1 and None not in ways:
@@ -231,7 +226,7 @@ def _propagate_partial(eqn: Eqn, partial: dict[Any, Any]) -> set[Any]:
     """Mark the results of an equation that are partial; returns the classes of operands that must be combined first."""
     operands = [partial.get(v, {}) for v in eqn.invars]
     needed = set()
-    for c in {c for held in operands for c in held}:
+    for c in set().union(*operands):
         # An operation that is linear in all operands together maps partial sums to partial sums, so that they may be
         # added after it. No operation does that for maxima: max(a) + max(b) is not max(a + b).
         if type(eqn.primitive).jvp is LINEAR and all(held.get(c) == "sum" for held in operands):

@@ -47,9 +47,7 @@ def find_user_frame(traceback: Any) -> Any | None:
 def format_source(traceback: Any) -> str:
     """The position of an operation as `file:line (function)`."""
     frame = find_user_frame(traceback)
-    if frame is None:
-        return "unknown"
-    return f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
+    return "unknown" if frame is None else f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
 
 
 def format_code_position(fun: Any) -> str:
@@ -66,8 +64,7 @@ def format_code_position(fun: Any) -> str:
       'len'
     """
     name = getattr(fun, "__name__", None) or type(fun).__name__
-    written = getattr(fun, "__wrapped__", fun)
-    code = getattr(written, "__code__", None) or getattr(fun, "__code__", None)
+    code = getattr(getattr(fun, "__wrapped__", fun), "__code__", None) or getattr(fun, "__code__", None)
     if code is None or code.co_filename.startswith(PACKAGE):
         return name
     return f"{name} at {code.co_filename}:{code.co_firstlineno}"

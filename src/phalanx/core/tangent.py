@@ -130,9 +130,7 @@ def add_tangents(x: Any, y: Any) -> Any:
     """The sum of two tangents or cotangents, either of which may be a symbolic zero."""
     if type(x) is Zero:
         return y
-    if type(y) is Zero:
-        return x
-    return vector_space.add(x, y)
+    return x if type(y) is Zero else vector_space.add(x, y)
 
 
 def conform(x: Any, aval: ShapedArray) -> Any:

@@ -150,9 +150,7 @@ class Tracer(Typed, Operators):
     def _concretize(self, error: Any, **use: Any) -> Any:
         if not self._trace.alive:
             raise leak_error(self)
-        value = self.concrete
-        if value is None:
-            value = self.try_concretize()
+        value = self.try_concretize() if self.concrete is None else self.concrete
         if value is None:
             raise error.of(self.describe(), self.origin(), **use)
         return value
@@ -315,6 +313,7 @@ class StagingTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if primitive.stage is not None:
             return primitive.stage(self, args, params)
+        # `atom` is written out, and one loop fills both lists, since this runs for every traced operation.
         avals = []
         atoms = []
         for x in args:
@@ -391,10 +390,9 @@ class StagingTrace(Trace):
         """The jaxpr up to a value; None if effects, which must not happen twice, contribute to it."""
         # Equations with effects are left out rather than evaluated: concretizing a value must not print or write
         # anything twice.
-        eqns = [eqn for eqn in self.eqns if not eqn.effects]
-        invars, constvars = list(self.invars), list(self.constvars.values())
-        program = remove_dead_code(Jaxpr(invars, eqns, [var], constvars, list(self.constants), no_effects, self.name))
-        made = {*invars, *constvars, *(v for eqn in program.eqns for v in eqn.outvars)}
+        pure, constvars = [eqn for eqn in self.eqns if not eqn.effects], self.constvars.values()
+        program = remove_dead_code(Jaxpr(self.invars, pure, [var], [*constvars], self.constants, no_effects, self.name))
+        made = {*self.invars, *constvars, *(v for eqn in program.eqns for v in eqn.outvars)}
         read = {var, *(v for eqn in program.eqns for v in eqn.invars if type(v) is Var)}
         return program if read <= made else None
 
@@ -412,10 +410,8 @@ class StagingTrace(Trace):
 
     def equation_of(self, var: Var) -> Eqn | None:
         """The equation that computes a variable."""
-        eqns = self.eqns
-        if self.finished is not None:
-            program = self.finished()
-            eqns = program.eqns if program is not None else []
+        program = self if self.finished is None else self.finished()
+        eqns = program.eqns if program is not None else []
         # The table is extended with each question, so that asking for every equation takes linear time in total.
         count, makers = self._makers
         makers.update((v, e) for e in eqns[count:] for v in e.outvars)
@@ -430,14 +426,13 @@ def pause_collector() -> Iterator[None]:
     All of a growing jaxpr is alive, but the collector would traverse it again and again: a third of the tracing time at
     16,000 operations.
     """
-    if not gc.isenabled():
-        yield
-        return
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def trace_to_jaxpr(
@@ -500,8 +495,7 @@ def check_leaks(trace: Trace) -> None:
 def _held_by(x: Tracer) -> str:
     """Describe the object that keeps a tracer alive; empty if it is not found."""
     for holder in gc.get_referrers(x):  # A generator that closed over `x` would be among the referrers.
-        named = holder if type(holder) is dict else getattr(holder, "__dict__", {})
-        for key, value in named.items():
+        for key, value in (holder if type(holder) is dict else getattr(holder, "__dict__", {})).items():
             if value is x:
                 return f", held by {_owner(holder)} as {key!r}"
         if type(holder) is CellType:
@@ -514,8 +508,7 @@ def _held_by(x: Tracer) -> str:
 def _owner(holder: Any) -> str:
     """The module or object that owns a dict of attributes, or the object itself, in words."""
     if type(holder) is dict:
-        owners = [o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder]
-        holder = owners[0] if owners else holder
+        holder = next((o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder), holder)
     return getattr(holder, "__name__", None) or f"a {type(holder).__name__}"
 
 

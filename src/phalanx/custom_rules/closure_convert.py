@@ -21,7 +21,7 @@ from phalanx.core import (
 from phalanx.custom_rules.custom_derivatives import custom_vjp
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.transforms.flat_function import FlatFunction, function_name
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree import tree_flatten, tree_leaves, tree_structure, tree_unflatten
 from phalanx.typing import PyTree
 
 
@@ -48,9 +48,6 @@ def custom_gradient(fun: Callable) -> Callable:
         # residuals; `bwd` runs the jaxpr that `fwd` has left in `staged`.
         staged: list = []
 
-        def primal(*xs: Any) -> PyTree:
-            return fun(*xs, **kwargs)[0]
-
         def fwd(*xs: Any) -> tuple:
             out, rule = fun(*xs, **kwargs)
             leaves, tree = tree_flatten(out)
@@ -63,10 +60,10 @@ def custom_gradient(fun: Callable) -> Callable:
             return out, jaxpr.consts
 
         def bwd(consts: list, ct: PyTree) -> PyTree:
-            flat = run_jaxpr(staged[0].replace(consts=consts), *tree_flatten(ct)[0])
-            return tree_unflatten(tree_flatten(tuple(args))[1], flat)
+            flat = run_jaxpr(staged[0].replace(consts=consts), *tree_leaves(ct))
+            return tree_unflatten(tree_structure(args), flat)
 
-        function = custom_vjp(primal)
+        function = custom_vjp(lambda *xs: fun(*xs, **kwargs)[0])
         function.defvjp(fwd, bwd)
         return function(*args)
 
@@ -103,7 +100,6 @@ def closure_convert(fun: Callable, *example_args: PyTree) -> tuple[Callable, lis
     def converted(*args: Any) -> PyTree:
         count = len(args) - len(consts)
         values = merge_lists(hoistable, args[count:], select_unflagged(jaxpr.consts, hoistable))
-        flat_args, _ = tree_flatten(args[:count])
-        return tree_unflatten(function.out_tree, run_jaxpr(jaxpr.replace(consts=values), *flat_args))
+        return tree_unflatten(function.out_tree, run_jaxpr(jaxpr.replace(consts=values), *tree_leaves(args[:count])))
 
     return converted, consts

@@ -91,7 +91,7 @@ class _Call:
             if not function.holds_traced and _is_traced(args[i]) and not callable(args[i]):
                 name = f"{type(function).__name__} of {format_code_position(function.fun)}"
                 raise ArgumentTypeError(
-                    f"{name}, argument {_parameter(function.fun, i)}",
+                    f"{name}, argument {dict(enumerate(positional_parameters(function.fun))).get(i, i)}",
                     expected="a value that is not traced, since the argument is in nondiff_argnums",
                     got=repr(args[i]),
                     fix="pass it as a differentiable argument and return a zero derivative for it",
@@ -110,12 +110,10 @@ class _Call:
 
     def nondiff_args(self, leaves: Sequence[Any] = ()) -> list:
         """The arguments in `nondiff_argnums`; the traced ones among them are read from `leaves`."""
-        traced = leaves[self.num_diff :]
-        if not traced:
+        if len(leaves) <= self.num_diff:
             return self._static
-        return tree_unflatten(
-            self._static_tree, merge_lists(self._is_traced, traced, select_unflagged(self._static, self._is_traced))
-        )
+        untraced = select_unflagged(self._static, self._is_traced)
+        return tree_unflatten(self._static_tree, merge_lists(self._is_traced, leaves[self.num_diff :], untraced))
 
     def apply(self, fun: Any, leaves: Sequence[Any]) -> Any:
         """Call a function of all arguments with the given leaves."""
@@ -125,12 +123,6 @@ class _Call:
     def __call__(self, *leaves: Any) -> list:
         out, self.out_tree = tree_flatten(self.apply(self.fun, leaves))
         return out
-
-
-def _parameter(fun: Callable, i: int) -> str:
-    """The name of the parameter at position `i`; its number if the signature has no name for it."""
-    names = positional_parameters(fun)
-    return names[i] if i < len(names) else str(i)
 
 
 def _is_traced(tree: PyTree) -> bool:
@@ -180,7 +172,7 @@ class _CustomFunction:
         if state.trace is None:
             return self.fun(*args)
         call = _Call(self, args)
-        out = self._bind(call)
+        out = self._bind(call)  # which sets `out_tree`
         return tree_unflatten(call.out_tree, out)
 
     def _expose(self, t: ArrayLike | Zero) -> Any:
@@ -255,8 +247,7 @@ class custom_jvp(_CustomFunction):
         self.defjvp(jvp)
 
     def _bind(self, call: _Call) -> list:
-        rule = functools.partial(self._apply_rule, call)
-        return custom_jvp_call_p(*call.leaves, fun=call, rule=rule, num_consts=0)
+        return custom_jvp_call_p(*call.leaves, fun=call, rule=functools.partial(self._apply_rule, call), num_consts=0)
 
     def _apply_rule(self, call: _Call, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
         diff, moved = primals[: call.num_diff], tangents[: call.num_diff]
@@ -268,9 +259,17 @@ class custom_jvp(_CustomFunction):
         fix = "return one tangent for each leaf of the result"
         label, source = (lambda path: f"{where}, tangent{path}"), (lambda path: f"the result{path}")
         out_dot = _derivative_leaves(label, y_dot, y, source, fix)
-        paths = lambda i: leaf_path(y, i)
+
+        def mismatch(i: int, want: ShapedArray, got: ShapedArray) -> ArgumentTypeError:
+            return ArgumentTypeError(
+                label(leaf_path(y, i)),
+                expected=f"type {want.str_short()}, as {source(leaf_path(y, i))} has",
+                got=got.str_short(),
+                fix="convert the tangent to the shape and dtype of its result",
+            )
+
         return out, [
-            _check_tangent(lambda i=i: label(paths(i)), lambda i=i: source(paths(i)), x, t)
+            _check_derivative(get_aval(x), t, False, functools.partial(mismatch, i))
             for i, (x, t) in enumerate(zip(out, out_dot, strict=True))
         ]
 
@@ -300,24 +299,24 @@ def _derivative_leaves(where: PathLabel, given: PyTree, like: PyTree, source: Pa
     return [x for x, (under, _) in zip(leaves, places or []) for _ in under]
 
 
-def _check_tangent(where: Callable[[], str], source: Callable[[], str], primal: ArrayLike, t: Any) -> Any:
-    """The tangent that a rule returned for one leaf of the result, converted from a weak type."""
-    want = get_aval(primal).to_tangent()
-    if t is None or type(t) is SymbolicZero:
+def _check_derivative(
+    aval: ShapedArray, x: Any, converts: bool, error: Callable[[ShapedArray, ShapedArray], Exception]
+) -> Any:
+    """The tangent or cotangent that a rule returned for one leaf, in the tangent dtype of the leaf.
+
+    Args:
+      aval: the type of the leaf.
+      x: the derivative; None or a `SymbolicZero` for zeros.
+      converts: whether derivatives of other dtypes are converted; weakly typed ones always are.
+      error: makes the error for a wrong type, from the type it should have and the one it has.
+    """
+    want = aval.to_tangent()
+    if x is None or type(x) is SymbolicZero or want.dtype == dtypes.float0:
         return Zero(want)
-    got = get_aval(t)
-    if want.dtype == dtypes.float0:
-        return Zero(want)
-    if got.shape != want.shape or got.dtype != want.dtype:
-        if got.weak_type and got.shape == want.shape:
-            return vector_space.convert(t, want.dtype)
-        raise ArgumentTypeError(
-            where(),
-            expected=f"type {want.str_short()}, as {source()} has",
-            got=got.str_short(),
-            fix="convert the tangent to the shape and dtype of its result",
-        )
-    return t
+    got = get_aval(x)
+    if got.shape != want.shape or not (got.dtype == want.dtype or converts or got.weak_type):
+        raise error(want, got)
+    return x if got.dtype == want.dtype else vector_space.convert(x, want.dtype)
 
 
 @api_boundary_class
@@ -376,48 +375,34 @@ class custom_vjp(_CustomFunction):
         exposed = tree_unflatten(call.out_tree, [self._expose(c) for c in cts])
         result = self.bwd(*call.nondiff_args(), tree_unflatten(call.residual_tree, residuals), exposed)
         where = f"bwd rule {format_code_position(self.bwd)} of {function_name(self.fun)}"
-        if isinstance(result, list):
-            result = tuple(result)
-        if not isinstance(result, tuple) or len(result) != len(arguments):
+        if not isinstance(result, tuple | list) or len(result) != len(arguments):
             raise TreeError(
                 where,
                 expected=f"a tuple of {len(arguments)} cotangents, one for each differentiable argument",
-                got=f"{type(result).__name__} of {len(result)}" if isinstance(result, tuple) else repr(result),
+                got=f"tuple of {len(result)}" if isinstance(result, tuple | list) else repr(result),
                 fix="return a tuple with a cotangent (or None) for each argument",
             )
 
         def argument(i: int, path: str) -> str:
             names = [name for n, name in enumerate(positional_parameters(self.fun)) if n not in self.nondiff_argnums]
-            return f"argument {names[i] if i < len(names) else i}{path}"
+            return f"argument {dict(enumerate(names)).get(i, i)}{path}"
+
+        def mismatch(i: int, n: int, want: ShapedArray, got: ShapedArray) -> ShapeError:
+            return ShapeError(
+                f"{where}, the cotangent of {argument(i, leaf_path(arguments[i], n))}",
+                expected=f"type {want.str_short()}, as the argument has",
+                got=got.str_short(),
+                fix=f"return a cotangent of shape {list(want.shape)}",
+            )
 
         out: list[Any] = []
         fix = "return a cotangent for each leaf of the argument"
         for i, (x_bar, primal) in enumerate(zip(result, arguments, strict=True)):
-            source = lambda path, i=i: argument(i, path)
+            source = functools.partial(argument, i)
             label = lambda path, source=source: f"{where}, the cotangent of {source(path)}"
-            flat = _derivative_leaves(label, x_bar, primal, source, fix)
-            paths = lambda n, primal=primal: leaf_path(primal, n)
-            out += [
-                _check_cotangent(lambda n=n, label=label, paths=paths: label(paths(n)), a, c)
-                for n, (a, c) in enumerate(zip(tree_leaves(primal), flat, strict=True))
-            ]
+            leaves = zip(tree_leaves(primal), _derivative_leaves(label, x_bar, primal, source, fix), strict=True)
+            out += [_check_derivative(a, c, True, functools.partial(mismatch, i, n)) for n, (a, c) in enumerate(leaves)]
         return out
-
-
-def _check_cotangent(where: Callable[[], str], aval: ShapedArray, c: Any) -> Any:
-    """The cotangent that a rule returned for one leaf of an argument, converted to the argument's dtype."""
-    want = aval.to_tangent()
-    if c is None or type(c) is SymbolicZero or want.dtype == dtypes.float0:
-        return Zero(want)
-    got = get_aval(c)
-    if got.shape != want.shape:
-        raise ShapeError(
-            where(),
-            expected=f"type {want.str_short()}, as the argument has",
-            got=got.str_short(),
-            fix=f"return a cotangent of shape {list(want.shape)}",
-        )
-    return c if got.dtype == want.dtype else vector_space.convert(c, want.dtype)
 
 
 class CustomVJPPrimal:

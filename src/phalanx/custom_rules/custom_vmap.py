@@ -17,7 +17,7 @@ from phalanx.transforms.batching import AxisData, front_dims
 from phalanx.transforms.call_primitives import TransformedCall
 from phalanx.transforms.flat_function import FlatFunction, function_name
 from phalanx.transforms.structure_checks import check_same_structure
-from phalanx.tree import tree_broadcast, tree_flatten, tree_unflatten
+from phalanx.tree import tree_broadcast, tree_flatten, tree_leaves, tree_unflatten
 from phalanx.typing import DimSize, PyTree
 
 
@@ -108,17 +108,15 @@ class custom_vmap:
         def rule(size: DimSize, mapped: Sequence[bool], xs: Sequence[Any]) -> tuple[list, list[bool]]:
             where = f"vmap rule {format_code_position(self.vmap_rule)} of {function_name(self.fun)}"
             result = self.vmap_rule(size, list(tree_unflatten(tree, mapped)), *tree_unflatten(tree, xs))
-            result = check_pair(where, result, "(result, out_batched)")
-            out, got_tree = tree_flatten(result[0])
+            result, out_batched = check_pair(where, result, "(result, out_batched)")
             check_same_structure(
                 lambda path: f"{where}, result{path}",
                 out_tree,
-                got_tree,
+                result,
                 lambda path: f"the result{path} of {format_code_position(self.fun)}",
                 "return a result with the structure that the function returns",
             )
-            return out, tree_flatten(tree_broadcast(result[1], result[0]))[0]
+            return tree_leaves(result), tree_leaves(tree_broadcast(out_batched, result))
 
-        consts = jaxpr.consts
-        out = custom_vmap_call_p(*consts, *leaves, fun=jaxpr.hoist(), rule=rule, num_consts=len(consts))
-        return tree_unflatten(out_tree, out)
+        bind = functools.partial(custom_vmap_call_p, fun=jaxpr.hoist(), rule=rule, num_consts=len(jaxpr.consts))
+        return tree_unflatten(out_tree, bind(*jaxpr.consts, *leaves))

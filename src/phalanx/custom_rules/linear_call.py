@@ -6,6 +6,7 @@ whose own transpose is the original function again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,11 +45,11 @@ class LinearCall(CallPrimitive, name="linear_call"):
         self, primals: Sequence[Any], tangents: Sequence[Any], *, fun: Jaxpr, back: Transpose, num_residuals: int
     ) -> tuple:
         n = num_residuals
-        params = {"fun": fun, "back": back, "num_residuals": n}
-        y = self(*primals, **params)
+        call = functools.partial(self, fun=fun, back=back, num_residuals=n)
+        y = call(*primals)
         y_dot = [Zero.like(v) for v in y]
         if any(type(t) is not Zero for t in tangents[n:]):
-            y_dot = self(*primals[:n], *map(instantiate, tangents[n:]), **params)
+            y_dot = call(*primals[:n], *map(instantiate, tangents[n:]))
         if any(type(t) is not Zero for t in tangents[:n]):
             _, moved = jvp_flat(lambda *r: run_jaxpr(fun, *r, *primals[n:]), primals[:n], tangents[:n], self.name)
             y_dot = list(map(add_tangents, y_dot, moved))
@@ -136,9 +137,8 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args: PyTree, l
         out = fun_transpose(tree_unflatten(residual_tree, held[k:]), tree_unflatten(function.out_tree, cts))
         return _check_transposed(fun_transpose, out, tree, avals)
 
-    operands = [*jaxpr.consts, *residuals, *xs]
-    out = linear_call_p(*operands, fun=jaxpr.hoist(), back=back, num_residuals=k + len(residuals))
-    return tree_unflatten(function.out_tree, out)
+    bind = functools.partial(linear_call_p, fun=jaxpr.hoist(), back=back, num_residuals=k + len(residuals))
+    return tree_unflatten(function.out_tree, bind(*jaxpr.consts, *residuals, *xs))
 
 
 def _check_transposed(fun_transpose: Callable, out: PyTree, tree: PyTreeDef, avals: Sequence[ShapedArray]) -> list:

@@ -6,7 +6,8 @@ are merged, and operands that another operand always exceeds are dropped.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from phalanx.symbolic.dim_polynomials import (
     Polynomial,
@@ -19,12 +20,13 @@ from phalanx.symbolic.dim_polynomials import (
     key_of,
 )
 
+_PICK: Final[dict[str, Callable[..., Any]]] = {"max": max, "min": min}
+
 
 def extreme_dim(name: str, x: Size, y: Size) -> Any:
     """The maximum (`name` is "max") or minimum of two sizes."""
-    pick = max if name == "max" else min
     if not isinstance(x, Polynomial) and not isinstance(y, Polynomial):
-        return pick(x, y)
+        return _PICK[name](x, y)
     scope = common_scope(x, y)
     key = name, key_of(x), key_of(y)
     found = scope.results.get(key)
@@ -35,7 +37,6 @@ def extreme_dim(name: str, x: Size, y: Size) -> Any:
 
 def _new_extreme(name: str, x: Size, y: Size, scope: Ring) -> Any:
     """Compute the extreme of the operands of both."""
-    pick = max if name == "max" else min
     kept: list[Any] = []
     for candidate in (*_operands_of(name, x), *_operands_of(name, y)):
         if any(_exceeds(name, other, candidate) for other in kept):
@@ -44,10 +45,10 @@ def _new_extreme(name: str, x: Size, y: Size, scope: Ring) -> Any:
         kept.append(candidate)
     if len(kept) == 1:
         return kept[0]
-    ends = [bounds(k) for k in kept]
+    lows, highs = zip(*map(bounds, kept), strict=True)
     # Sorted by text, so that max(b, c) and max(c, b) are the same factor.
     kept.sort(key=str)
-    return apply_opaque(name, tuple(kept), scope, pick(low for low, _ in ends), pick(high for _, high in ends))
+    return apply_opaque(name, tuple(kept), scope, _PICK[name](lows), _PICK[name](highs))
 
 
 def _operands_of(name: str, x: Size) -> tuple[Any, ...]:

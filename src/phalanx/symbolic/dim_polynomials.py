@@ -15,7 +15,7 @@ import functools
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
@@ -204,9 +204,9 @@ def as_factor(x: object) -> Factor | None:
     return monomial.factors[0][0] if coefficient == monomial.degree == 1 else None
 
 
-def factors_of(x: Polynomial) -> Iterator[Factor]:
-    """The factors of all terms, with repetitions."""
-    return (factor for monomial, _ in x.terms for factor, _ in monomial.factors)
+def factors_of(x: Size) -> list[Factor]:
+    """The factors of all terms, with repetitions; none for a number."""
+    return [factor for monomial, _ in x.terms for factor, _ in monomial.factors] if isinstance(x, Polynomial) else []
 
 
 def factor_dim(factor: Factor) -> Any:
@@ -226,18 +226,14 @@ def make_dim(terms: Mapping[Monomial, int], scope: Any) -> Any:
 
 
 def _new_dim(terms: frozenset[Any], scope: Any) -> Any:
-    if not terms:
-        return 0
-    if len(terms) == 1:
-        ((monomial, coefficient),) = terms
-        if not monomial.factors:
-            return coefficient
+    if not any(monomial.factors for monomial, _ in terms):
+        return sum(coefficient for _, coefficient in terms)
     if len(terms) > MAX_TERMS:
         raise too_large_error(f"{len(terms)} terms")
     # The constructor is bypassed: dimensions are made by interning only, and this is the hot path of shape arithmetic.
     self = object.__new__(scope.dim_class)
     self.scope, self.key = scope, terms
-    self.terms = tuple(sorted(terms, key=_order_of_term) if len(terms) > 1 else terms)
+    self.terms = tuple(sorted(terms, key=lambda term: term[0].order))
     self._bounds = self._text = self._hash = None
     # A dimension whose bounds coincide is a number, which keeps such shapes static.
     self.cheap = lower, upper = interval(self)
@@ -246,8 +242,7 @@ def _new_dim(terms: frozenset[Any], scope: Any) -> Any:
 
 def _cancel_divisors(terms: Mapping[Monomial, int], scope: Ring) -> Mapping[Monomial, int]:
     """Replace d*floordiv(x, d) by x wherever d is known to divide x."""
-    found = _next_multiple(terms, scope)
-    while found is not None:
+    while found := _next_multiple(terms, scope):
         monomial, factor, times = found
         # The terms of x replace the term, and may contain further such factors, hence the loop.
         grown = defaultdict(int, terms)
@@ -256,7 +251,6 @@ def _cancel_divisors(terms: Mapping[Monomial, int], scope: Ring) -> Mapping[Mono
         for other, c in scope.multiples[factor][0].terms:
             grown[_times(other, rest, scope)] += c * times
         terms = grown
-        found = _next_multiple(terms, scope)
     return terms
 
 
@@ -275,7 +269,7 @@ def make_monomial(factors: Iterable[tuple[Factor, int]], scope: Ring) -> Monomia
     kept = tuple([item for item in factors if item[1]])
     if len(kept) > 1:
         # Monomials are interned by their factors in a fixed order; a single factor needs no sorting.
-        kept = tuple(sorted(kept, key=_order_of_power))
+        kept = tuple(sorted(kept, key=lambda item: item[0].order))
     found = scope.monomials.get(kept)
     if found is None:
         found = scope.monomials[kept] = Monomial(kept)
@@ -296,14 +290,6 @@ def _times(x: Monomial, y: Monomial, scope: Ring) -> Monomial:
     for factor, power in y.factors:
         powers[factor] = powers.get(factor, 0) + power
     return make_monomial(powers.items(), scope)
-
-
-def _order_of_power(item: tuple[Factor, int]) -> Any:
-    return item[0].order
-
-
-def _order_of_term(term: tuple[Monomial, int]) -> Any:
-    return term[0].order
 
 
 def apply_opaque(name: str, operands: tuple[Size, ...], scope: Any, lower: float, upper: float) -> Any:
@@ -402,11 +388,9 @@ def interval(x: Polynomial) -> Bounds:
     lower: float = 0
     upper: float = 0
     for monomial, coefficient in x.terms:
-        low, high = monomial.bounds()
-        if coefficient < 0:
-            low, high = high, low
-        lower += _product(coefficient, low)
-        upper += _product(coefficient, high)
+        low, high = sorted([_product(coefficient, end) for end in monomial.bounds()])
+        lower += low
+        upper += high
     # The expansion only helps for nonlinear sums, and its size grows with the power of the degree.
     if len(x.terms) == 1 or not 1 < x.terms[0][0].degree <= 4:
         return lower, upper
@@ -437,10 +421,8 @@ def _shifted_bounds(x: Polynomial) -> Bounds:
                 expanded = grown
         for m, c in expanded.items():
             shifted[m] += c
-    constant = shifted.pop(scope.one, 0)
-    lower = constant if all(c >= 0 for c in shifted.values()) else -_INF
-    upper = constant if all(c <= 0 for c in shifted.values()) else _INF
-    return lower, upper
+    constant, rest = shifted.pop(scope.one, 0), shifted.values()
+    return constant if all(c >= 0 for c in rest) else -_INF, constant if all(c <= 0 for c in rest) else _INF
 
 
 def evaluate(dim: Any, values: Mapping[str, Any]) -> Any:

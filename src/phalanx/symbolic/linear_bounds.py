@@ -115,16 +115,12 @@ def _choices(factors: Sequence[Factor]) -> list[Factor]:
 def _closure(x: Polynomial) -> list[Factor]:
     """The factors of `x`, of the scope's facts, and of the operands of all these."""
     found: dict[Factor, None] = {}
-    waiting = list(factors_of(x))
-    for fact in x.scope.facts:
-        waiting.extend(factors_of(fact.dim) if isinstance(fact.dim, Polynomial) else ())
+    waiting = [factor for dim in (x, *(fact.dim for fact in x.scope.facts)) for factor in factors_of(dim)]
     while waiting and len(found) < _MAX_UNKNOWNS:
         factor = waiting.pop(0)
         if factor not in found:
             found[factor] = None
-            waiting.extend(
-                f for operand in factor.operands if isinstance(operand, Polynomial) for f in factors_of(operand)
-            )
+            waiting.extend(f for operand in factor.operands for f in factors_of(operand))
     return list(found)
 
 
@@ -222,49 +218,42 @@ def _least(target: Linear, cases: Sequence[list[Linear]]) -> float:
     coefficients = {m: c // shared for m, c in coefficients.items()}
     least = _INF
     for facts in cases:
-        numerator, denominator = _minimum(coefficients, facts)
-        # A denominator of 0 marks the special answers of `minimize`.
-        if denominator == 0:
-            if numerator < 0:
-                return -_INF
-            continue  # no sizes satisfy the facts of this case
-        # The minimum is rounded up, since sizes are integers.
-        least = min(least, -(-numerator // denominator))
+        least = min(least, _minimum(coefficients, facts))
+        if least == -_INF:
+            break
     return least if math.isinf(least) else shared * least + constant
 
 
-def _minimum(target: Linear, facts: Sequence[Linear]) -> tuple[int, int]:
-    """The minimum of a linear form where all `facts` are at least 0, as a fraction.
+def _minimum(target: Linear, facts: Sequence[Linear]) -> float:
+    """The minimum of a linear form where all `facts` are at least 0, rounded up, since sizes are integers.
 
     By duality the minimum is the maximum of -sum(l_i * constant_i) over multipliers l_i >= 0 for which
-    sum(l_i * fact_i) has the coefficients of the form. Returns (-1, 0) if there is no minimum, and (1, 0) if the facts
-    contradict each other.
+    sum(l_i * fact_i) has the coefficients of the form. It is infinite if the facts contradict each other.
     """
     # Facts without a connection to the target cannot change its minimum, and the effort grows fast with their number.
     facts = _relevant(target, facts)
     unknowns = list({m: None for linear in (target, *facts) for m in linear if m is not None})
     if len(unknowns) > _MAX_UNKNOWNS:
-        return -1, 0
+        return -_INF
     # The dual program: one equation for each unknown, one multiplier for each fact.
     rows = []
     for monomial in unknowns:
         row = [fact.get(monomial, 0) for fact in facts] + [target.get(monomial, 0)]
         rows.append([-v for v in row] if row[-1] < 0 else row)
-    return minimize(rows, [fact.get(None, 0) for fact in facts])
+    numerator, denominator = minimize(rows, [fact.get(None, 0) for fact in facts])
+    # A denominator of 0 marks an infinite answer.
+    return -(-numerator // denominator) if denominator else numerator * _INF
 
 
 def _relevant(target: Linear, facts: Sequence[Linear]) -> list[Linear]:
     """The facts that share unknowns with the target, directly or through other facts."""
     reached = {m for m in target if m is not None}
-    kept: list[Any]
-    waiting, kept = [f for f in facts if any(m is not None for m in f)], []
-    while True:
-        near = [f for f in waiting if not reached.isdisjoint(f)]
-        if not near:
-            return kept[:_MAX_FACTS]
+    waiting, kept = facts, list[Linear]()
+    while near := [f for f in waiting if not reached.isdisjoint(f)]:
         kept.extend(near)
         waiting = [f for f in waiting if reached.isdisjoint(f)]
         reached.update(m for f in near for m in f if m is not None)
+    return kept[:_MAX_FACTS]
 
 
 class Undecided(NamedTuple):
@@ -292,9 +281,7 @@ def compare(x: Polynomial, symbol: str, y: Size) -> bool | Undecided:
     if (known := _by_one_fact(difference)) is not None:
         return known
     lower, upper = bounds(difference)
-    if lower >= 0 or upper < 0:
-        return lower >= 0
-    return Undecided(difference)
+    return lower >= 0 if lower >= 0 or upper < 0 else Undecided(difference)
 
 
 def _by_one_fact(difference: Size) -> bool | None:
@@ -368,8 +355,7 @@ def satisfy_facts(scope: Any, values: Mapping[str, int]) -> dict[str, int]:
                 return found
             if not _repair(broken, found, scope):
                 break
-        dim = next(fact.dim for fact in scope.facts)
-        return next(_sample_values(dim), found)
+        return next(_sample_values(scope.facts[0].dim), found)
     except ZeroDivisionError:
         return found
 

@@ -7,6 +7,8 @@ programs may come from artifacts of others.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 _MAX_PIVOTS: Final = 400
@@ -25,10 +27,9 @@ def minimize(rows: list[list[int]], costs: list[int]) -> tuple[int, int]:
     """
     height, width = len(rows), len(costs)
     rows = [[*row[:-1], *(int(i == j) for j in range(height)), row[-1]] for i, row in enumerate(rows)]
-    basis = list(range(width, width + height))
     # First phase: one artificial multiplier for each equation; minimize their sum, which is 0 if there is a solution.
     objective = [-sum(row[j] for row in rows) for j in range(width)] + [0] * height + [-sum(row[-1] for row in rows)]
-    tableau = _Tableau([*rows, objective], basis, 1)
+    tableau = _Tableau([*rows, objective], list(range(width, width + height)))
     if not tableau.minimize(width) or tableau.rows[-1][-1] != 0:
         return -1, 0
     tableau.drop_artificial(width)
@@ -38,14 +39,14 @@ def minimize(rows: list[list[int]], costs: list[int]) -> tuple[int, int]:
     return tableau.rows[-1][-1], tableau.denominator
 
 
+@dataclass
 class _Tableau:
     """A simplex tableau of integers over one denominator, whose last row is the objective."""
 
-    def __init__(self, rows: list[list[int]], basis: list[int], denominator: int):
-        self.rows = rows
-        self.basis = basis
-        self.denominator = denominator
-        self.is_unbounded = False
+    rows: list[list[int]]
+    basis: list[int]
+    denominator: int = 1
+    is_unbounded: bool = False
 
     def minimize(self, width: int) -> bool:
         """Pivot until the objective is minimal; False if it is unbounded or the limit of pivots is reached."""
@@ -56,21 +57,12 @@ class _Tableau:
             column = next((j for j in range(width) if objective[j] < 0), None)
             if column is None:
                 return True
-            best = None
-            for i in range(len(self.basis)):
-                row = self.rows[i]
-                if row[column] > 0:
-                    if best is None:
-                        best = i
-                        continue
-                    # Ratios are compared by cross multiplication, without fractions.
-                    ratio, least = row[-1] * self.rows[best][column], self.rows[best][-1] * row[column]
-                    if ratio < least or (ratio == least and self.basis[i] < self.basis[best]):
-                        best = i
-            if best is None:
+            rows = zip(self.rows[:-1], self.basis, strict=True)
+            ratios = [(Fraction(row[-1], row[column]), b, i) for i, (row, b) in enumerate(rows) if row[column] > 0]
+            if not ratios:
                 self.is_unbounded = True
                 return False
-            self.pivot(best, column)
+            self.pivot(min(ratios)[-1], column)
         return False
 
     def pivot(self, at: int, column: int) -> None:

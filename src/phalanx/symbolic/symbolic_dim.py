@@ -9,6 +9,7 @@ dimension is its size for one choice of the variables (`Scope.sample`): sizes wi
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -72,6 +73,50 @@ class Fact(NamedTuple):
         return bool(value >= 0 if self.divisor is None else value % self.divisor == 0)
 
 
+def _operator(
+    name: str, compute: Callable[[Any, Any], Any], of_arrays: Callable[[Any, Any], Any] | None = None
+) -> Callable[[Any, Any], Any]:
+    """An operator of `Dim`.
+
+    Args:
+      name: the name under which results are remembered, since traced code repeats its arithmetic for every layer.
+      compute: the operation on a dimension and a size.
+      of_arrays: the operation with a number or NumPy array, for which the dimension becomes an array.
+    """
+
+    def operate(self: Dim, other: Any) -> Any:
+        size = _as_size(other)
+        if size is None:
+            return NotImplemented if of_arrays is None else _combine_with_array(self, of_arrays, other)
+        results = self.scope.results
+        key = name, self.key, size.key if type(size) is Dim else size
+        found = results.get(key)
+        if found is None:
+            found = results[key] = compute(self, size)
+        return found
+
+    return operate
+
+
+def _comparison(symbol: str) -> Callable[[Any, Any], bool]:
+    """A comparison operator of `Dim`."""
+
+    def compare(self: Dim, other: Any) -> bool:
+        if type(other) is not int and type(other) is not Dim and (other := _as_size(other)) is None:
+            return NotImplemented
+        key = symbol, self.key, other.key if type(other) is Dim else other
+        found = self.scope.results.get(key)
+        if found is None:
+            check_same_scope(self, other)
+            found = self.scope.results[key] = linear_bounds.compare(self, symbol, other)
+        if found is True or found is False:
+            return found
+        question = f"{self} {symbol} {other}"
+        raise linear_bounds.inconclusive_error("comparison of symbolic dimensions", question, found.difference)
+
+    return compare
+
+
 class Dim(Polynomial):
     """A symbolic dimension, made by `Scope.variable` and by arithmetic.
 
@@ -106,21 +151,13 @@ class Dim(Polynomial):
 
     __pos__ = lambda self: self
 
-    def __sub__(self, other: Any) -> Any:
-        if type(other) is int:
-            return self + -other
-        size = _as_size(other)
-        return _combine_with_array(self, operator.sub, other) if size is None else self._memoize("-", size, _subtract)
-
+    __sub__ = _operator("-", functools.partial(add_dims, sign=-1), operator.sub)
     __rsub__ = lambda self, other: -self + other
-
-    def __mul__(self, other: Any) -> Any:
-        size = _as_size(other)
-        if size is None:
-            return _combine_with_array(self, operator.mul, other)
-        return self._memoize("*", size, multiply_dims)
-
-    __rmul__ = __mul__
+    __mul__ = __rmul__ = _operator("*", multiply_dims, operator.mul)
+    __floordiv__ = _operator("//", floordiv)
+    __rfloordiv__ = _operator("r//", lambda x, y: floordiv(y, x))
+    __mod__ = _operator("%", mod)
+    __rmod__ = _operator("r%", lambda x, y: mod(y, x))
 
     def __pow__(self, power: object) -> Any:
         if not isinstance(power, int) or power < 0:
@@ -129,35 +166,11 @@ class Dim(Polynomial):
             raise too_large_error(f"({self})^{power}")
         return math.prod([self] * power)
 
-    def __floordiv__(self, other: Any) -> Any:
-        other = _as_size(other)
-        return NotImplemented if other is None else self._memoize("//", other, floordiv)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        other = _as_size(other)
-        return NotImplemented if other is None else floordiv(other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        other = _as_size(other)
-        return NotImplemented if other is None else self._memoize("%", other, mod)
-
-    def __rmod__(self, other: Any) -> Any:
-        other = _as_size(other)
-        return NotImplemented if other is None else mod(other, self)
-
     def __divmod__(self, other: Any) -> Any:
         return NotImplemented if _as_size(other) is None else (self // other, self % other)
 
     def __rdivmod__(self, other: Any) -> Any:
         return NotImplemented if _as_size(other) is None else (other // self, other % self)
-
-    def _memoize(self, name: str, other: Size, compute: Callable[[Any, Any], Any]) -> Any:
-        results = self.scope.results
-        key = name, self.key, other.key if type(other) is Dim else other
-        found = results.get(key)
-        if found is None:
-            found = results[key] = compute(self, other)
-        return found
 
     def extreme(self, name: str, other: Size) -> Size:
         """The maximum (`name` is "max") or minimum of this and another size."""
@@ -177,10 +190,9 @@ class Dim(Polynomial):
     def bounds(self) -> Bounds:
         """Lower and upper bounds that use all known facts."""
         if self._bounds is None:
-            # Computing bounds compares other dimensions, which may ask for these bounds again.
             # Finding bounds compares other dimensions, which may ask for the bounds of this one: the cheap bounds end
             # the recursion.
-            self._bounds = self.cheap  # for questions about `self` that come up in the computation
+            self._bounds = self.cheap
             self._bounds = linear_bounds.find_bounds(self)
         return self._bounds
 
@@ -195,39 +207,16 @@ class Dim(Polynomial):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if type(other) is not int and type(other) is not Dim and (other := _as_size(other)) is None:
+        # `type(self)` is `Dim`, whose name may be unbound: tables of types compare keys until the interpreter has exited.
+        if type(other) is not int and type(other) is not type(self) and (other := _as_size(other)) is None:
             return NotImplemented
         # Sizes that are equal for all values are equal for the sample, so different hashes settle most questions at
         # once.
-        if hash(self) != hash(other) or (type(other) is Dim and other.scope is not self.scope):
+        if hash(self) != hash(other) or (type(other) is type(self) and other.scope is not self.scope):
             return False
-        return bounds(_subtract(self, other)) == (0, 0)
+        return bounds(self - other) == (0, 0)
 
-    def __ge__(self, other: Any) -> bool:
-        return self._compare(">=", other)
-
-    def __le__(self, other: Any) -> bool:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Any) -> bool:
-        return self._compare(">", other)
-
-    def __lt__(self, other: Any) -> bool:
-        return self._compare("<", other)
-
-    def _compare(self, symbol: str, other: Any) -> bool:
-        results = self.scope.results
-        if type(other) is not int and type(other) is not Dim and (other := _as_size(other)) is None:
-            return NotImplemented
-        key = symbol, self.key, other.key if type(other) is Dim else other
-        found = results.get(key)
-        if found is None:
-            check_same_scope(self, other)
-            found = results[key] = linear_bounds.compare(self, symbol, other)
-        if found is True or found is False:
-            return found
-        question = f"{self} {symbol} {other}"
-        raise linear_bounds.inconclusive_error("comparison of symbolic dimensions", question, found.difference)
+    __ge__, __le__, __gt__, __lt__ = map(_comparison, (">=", "<=", ">", "<"))
 
     def __bool__(self) -> bool:
         lower, upper = bounds(self)
@@ -378,7 +367,3 @@ def _combine_with_array(x: Dim, operation: Callable[[Any, Any], Any], y: Any) ->
     if isinstance(y, float | complex | np.ndarray | np.generic):
         return operation(arrays.value(x), y)
     return NotImplemented
-
-
-def _subtract(x: Dim, y: Size) -> Any:
-    return add_dims(x, y, sign=-1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,14 +137,11 @@ class BatchTrace(Trace):
 
     def is_named_in(self, primitive: Primitive, args: Sequence[Any], params: dict) -> bool:
         """Whether an operation, or a jaxpr among its parameters, contains a collective over this axis."""
-        name = self.axis.name
-        if name is None:
+        name, axes = self.axis.name, params.get("axes")
+        if name is None or not (type(axes) is tuple or primitive.call_like):
             return False
-        axes = params.get("axes")
         if type(axes) is tuple and name in axes:
             return True
-        if not primitive.call_like:
-            return False
         return name in (primitive.named_axes(*args, **params) if primitive.named_axes else eqn_named_axes(params))
 
     def wrap(self, x: ArrayLike, dim: int | None) -> Any:
@@ -164,12 +161,8 @@ def vmap_flat(
 ) -> tuple[list, list]:
     """Map a function of flat arguments; returns its flat results and the mapped dimension, or None, of each."""
     trace = BatchTrace(state.trace, axis, name)
-    inputs = map(trace.wrap, args, in_dims)
-    if axis.name is None:
-        pairs = trace.run(fun, inputs, trace.unwrap)
-    else:
-        with bind_axis_name(axis.name, axis.size):
-            pairs = trace.run(fun, inputs, trace.unwrap)
+    with nullcontext() if axis.name is None else bind_axis_name(axis.name, axis.size):
+        pairs = trace.run(fun, map(trace.wrap, args, in_dims), trace.unwrap)
     return [v for v, _ in pairs], [d for _, d in pairs]
 
 
@@ -187,8 +180,7 @@ def batch_function(fun: Callable[..., list], in_mapped: Sequence[bool], axis: Ax
 
 def bind_axis_name(name: AxisName, size: DimSize) -> AbstractContextManager:
     """A context in which collectives know the axis `name`."""
-    axes = tuple(axis for axis in (state.context.axes or ()) if axis[0] != name)
-    return state_extra(axes=(*axes, (name, size, False)))
+    return state_extra(axes=(*[axis for axis in state.context.axes or () if axis[0] != name], (name, size, False)))
 
 
 def front_dims(mapped: Sequence[bool]) -> list[int | None]:
@@ -344,14 +336,13 @@ def resolve_in_axes(
       AxisError: an argument has no such dimension.
       ArgumentError: no argument is mapped, or mapped dimensions differ in size.
     """
-    call = (args, kwargs)
-    leaves = tree_flatten(call)[0]
+    leaves = tree_flatten((args, kwargs))[0]
     given = broadcast_prefix(in_axes, args, what=f"{where}, in_axes", is_leaf=lambda x: x is None)
     # `in_axes` describes positional arguments only.
-    given = [*given, *([0] * len(tree_flatten(kwargs)[0]))]
+    given += [0] * (len(leaves) - len(given))
 
     def label(i: int) -> str:
-        return f"argument {format_argument(tree_flatten_with_path(call)[0][i][0], parameters())}"
+        return f"argument {format_argument(tree_flatten_with_path((args, kwargs))[0][i][0], parameters())}"
 
     # An argument that is not mapped may be any object, which the function gets as it is.
     shapes = [
@@ -405,13 +396,11 @@ def _mapped_size(
     if axis_size is not None:
         sizes.setdefault(axis_size, -1)
     if len(sizes) > 1:
-        found = (
-            f"{size} ({'axis_size' if i < 0 else f'dimension {in_dims[i]} of {label(i)}'})" for size, i in sizes.items()
-        )
+        places = {i: "axis_size" if i < 0 else f"dimension {in_dims[i]} of {label(i)}" for i in sizes.values()}
         raise ArgumentError(
             where,
             expected="mapped dimensions of one size",
-            got=", ".join(found),
+            got=", ".join(f"{size} ({places[i]})" for size, i in sizes.items()),
             fix="make the sizes agree, or give None in in_axes for arguments that are not mapped",
         )
     if not sizes:
@@ -452,6 +441,5 @@ def _move_result(x: ArrayLike, d: int | None, want: object, size: DimSize, where
                 fix="set out_axes to the position of the mapped dimension in this result, such as 0",
             )
         return x
-    ndim = np.ndim(x) + (d is None)
-    target: Any = canonical_dim(want, ndim, where)
+    target: Any = canonical_dim(want, np.ndim(x) + (d is None), where)
     return move_mapped_dim(x, d, size, target)

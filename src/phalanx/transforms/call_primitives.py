@@ -228,11 +228,8 @@ class TransformedCall(CallPrimitive):
         linear, nonzero = [is_linear(x) for x in operands], [type(c) is not Zero for c in y_bars]
         derived, has = transpose_jaxpr(params[self.program], linear, nonzero)
         args = [*select_unflagged(operands, linear), *select_flagged(y_bars, nonzero)]
-        options = (
-            [*select_unflagged(ins, linear), *select_flagged(outs, nonzero)],
-            select_flagged(select_flagged(ins, linear), has),
-        )
-        x_bars = self._bind(params, derived, args, *options, "transpose")
+        given = [*select_unflagged(ins, linear), *select_flagged(outs, nonzero)]
+        x_bars = self._bind(params, derived, args, given, select_flagged(select_flagged(ins, linear), has), "transpose")
         return tuple(fill_flagged(linear, fill_flagged(has, x_bars)))
 
     def batch_axis(self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple:

@@ -92,12 +92,12 @@ class CheckpointPolicies:
     ) -> Policy:
         """Save values with some names in place, and offload values with other names to another memory."""
         saved, offloaded = tuple(names_which_can_be_saved), tuple(names_which_can_be_offloaded)
-        if both := sorted({*saved} & {*offloaded}):
+        if both := ", ".join(map(repr, sorted({*saved} & {*offloaded}))):
             raise ArgumentError(
                 "save_and_offload_only_these_names",
                 expected="each name in only one of names_which_can_be_saved and names_which_can_be_offloaded",
-                got=f"{', '.join(map(repr, both))} in both",
-                fix=f"remove {', '.join(map(repr, both))} from one of the two arguments",
+                got=f"{both} in both",
+                fix=f"remove {both} from one of the two arguments",
             )
         return _save_or_offload(saved, offloaded, Offloadable(offload_src, offload_dst))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from phalanx.core import ArgumentTypeError, check_outputs, format_code_position
-from phalanx.tree import PyTreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree import PyTreeDef, keystr, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import KeyPath, leaf_path
 from phalanx.typing import PyTree
 
@@ -86,8 +86,3 @@ def format_argument(path: KeyPath, names: list[str]) -> str:
     if which == 1:
         return f"{first.key}{rest}"
     return f"{names[first.idx]}{rest}" if first.idx < len(names) else f"args[{first.idx}]{rest}"
-
-
-def argument_label(fun: Callable, args: tuple, kwargs: dict, i: int) -> str:
-    """Name leaf `i` of the arguments of a call of `fun` by its parameter, for an error."""
-    return format_argument(tree_flatten_with_path((args, kwargs))[0][i][0], positional_parameters(fun))

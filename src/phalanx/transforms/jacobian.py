@@ -7,6 +7,7 @@ function, whatever the number of arguments and results.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -157,27 +158,21 @@ def _standard_basis(leaves: Sequence[Any]) -> list:
     total = sum(a.size for a in avals)
     basis, start = [], 0
     for aval in avals:
-        size = aval.size
         dtype = dtypes.to_inexact_dtype(aval.dtype)
         # NumPy builds the constant blocks, which is faster than tracing; sizes that are symbolic need operations.
-        if is_constant_shape((total, size)):
-            block = np.zeros((total, size), dtype)
-            block[np.arange(start, start + size), np.arange(size)] = 1
-            basis.append(block.reshape((total, *aval.shape)))
+        if is_constant_shape((total, aval.size)):
+            basis.append(np.eye(total, aval.size, -start, dtype).reshape((total, *aval.shape)))
         else:
             basis.append(vector_space.unit_vectors(total, start, aval.shape, dtype))
-        start += size
+        start += aval.size
     return basis
 
 
 def _unstack_leaves(x: Any, leaves: Sequence[Any], dim: int) -> list:
     """Split an array along its first (0) or last (-1) dimension, and unflatten this dimension to each leaf's shape."""
-    blocks, start = [], 0
-    for aval in map(get_aval, leaves):
-        part = slice(start, start + aval.size)
-        if dim == 0:
-            blocks.append(x[part].reshape((*aval.shape, *x.shape[1:])))
-        else:
-            blocks.append(x[..., part].reshape((*x.shape[:-1], *aval.shape)))
-        start += aval.size
-    return blocks
+    avals = [get_aval(leaf) for leaf in leaves]
+    ends = itertools.accumulate(a.size for a in avals)
+    parts = [(slice(end - a.size, end), a.shape) for end, a in zip(ends, avals, strict=True)]
+    if dim == 0:
+        return [x[part].reshape((*shape, *x.shape[1:])) for part, shape in parts]
+    return [x[..., part].reshape((*x.shape[:-1], *shape)) for part, shape in parts]

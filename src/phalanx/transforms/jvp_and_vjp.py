@@ -24,10 +24,9 @@ from phalanx.core import (
     format_code_position,
     get_aval,
     instantiate,
-    merge_lists,
+    join_tangents,
     run_jaxpr,
     select_flagged,
-    select_unflagged,
     state,
     trace_to_jaxpr,
     vector_space,
@@ -160,7 +159,7 @@ def jvp(fun: Callable, primals: Sequence[PyTree], tangents: Sequence[PyTree], ha
     function = FlatFunction(fun, tree, has_aux=has_aux)
     out, out_dot = jvp_flat(_strip_aux_tangents(function), flat, flat_dot, function_name(fun))
     dots = finalize_tangents(out_dot, [get_aval(y) for y in out])
-    result = tree_unflatten(function.out_tree, out), tree_unflatten(function.out_tree, dots)
+    result = tuple(tree_unflatten(function.out_tree, leaves) for leaves in (out, dots))
     return (*result, function.aux) if has_aux else result
 
 
@@ -194,9 +193,8 @@ def _as_vector(x: Any, want: ShapedArray) -> Any:
         return Zero(want)
     if isinstance(x, int | float | complex) and want.dtype != dtypes.float0:
         return np.asarray(x, want.dtype)[()]
-    if getattr(x, "weak_type", False) and x.dtype != want.dtype:
-        return vector_space.convert(x, want.dtype)
-    return x
+    is_weak = getattr(x, "weak_type", False) and x.dtype != want.dtype
+    return vector_space.convert(x, want.dtype) if is_weak else x
 
 
 def finalize_tangent(t: ArrayLike | Zero, primal: ShapedArray) -> Any:
@@ -261,9 +259,8 @@ def _apply_linear(linear: LinearMap, consts: Sequence[Any], *tangents: PyTree) -
         lambda path: f"primals{path}",
         "pass one tangent for each argument that the function was linearized at",
     )
-    inputs = list(map(instantiate, flat))
-    zeros = [Zero(a.to_tangent()) for a in select_unflagged(linear.out_avals, linear.nonzero)]
-    out = merge_lists(linear.nonzero, run_jaxpr(linear.jaxpr.replace(consts=list(consts)), *inputs), zeros)
+    out_dot = run_jaxpr(linear.jaxpr.replace(consts=list(consts)), *map(instantiate, flat))
+    out = join_tangents(linear.out_avals, linear.nonzero, out_dot)
     return tree_unflatten(linear.out_tree, finalize_tangents(out, linear.out_avals))
 
 
@@ -301,8 +298,7 @@ def _apply_vjp(linear: LinearMap, consts: Sequence[Any], *cotangents: PyTree) ->
             got=f"{len(cotangents)} arguments",
             fix="pass the cotangents of several results as one tuple",
         )
-    spaces = [a.to_tangent() for a in linear.out_avals]
-    cts = _check_cotangents(linear, cotangents[0], spaces, "vjp")
+    cts = _check_cotangents(linear, cotangents[0], [a.to_tangent() for a in linear.out_avals], "vjp")
     # Results without a tangent do not depend on the inputs; their cotangents are ignored.
     bars = transpose_flat(linear.jaxpr, consts, select_flagged(cts, linear.nonzero))
     return tree_unflatten(linear.in_tree, finalize_tangents(bars, linear.in_avals))
@@ -346,8 +342,6 @@ def linear_transpose(fun: Callable, *primals: PyTree, reduce_axes: Sequence[Axis
 def _apply_transpose(linear: LinearMap, consts: Sequence[Any], cotangent: PyTree) -> tuple:
     cts = _check_cotangents(linear, cotangent, linear.out_avals, "linear_transpose")
     # Unlike a gradient, a transpose keeps the dtype of its inputs, integers included.
-    arrays = []
-    for x, a in zip(transpose_flat(linear.jaxpr, consts, cts), linear.in_avals, strict=True):
-        value = np.zeros(a.shape, a.dtype) if type(x) is Zero else x
-        arrays.append(vector_space.as_type(value, a.dtype, a.weak_type))
-    return tree_unflatten(linear.in_tree, arrays)
+    x_bars = zip(transpose_flat(linear.jaxpr, consts, cts), linear.in_avals, strict=True)
+    dense = [(np.zeros(a.shape, a.dtype) if type(x) is Zero else x, a) for x, a in x_bars]
+    return tree_unflatten(linear.in_tree, [vector_space.as_type(x, a.dtype, a.weak_type) for x, a in dense])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core import Jaxpr, Primitive, StagedTracer, StagingTrace, Zero, remove_dead_code, state
+from phalanx.core import Jaxpr, Primitive, StagedTracer, StagingTrace, remove_dead_code, split_tangents, state
 
 
 class LinearTrace(StagingTrace):
@@ -46,6 +46,5 @@ def finish_linear(trace: LinearTrace, out_tangents: Sequence[Any]) -> tuple[Jaxp
       The jaxpr of the tangents that are not symbolic zeros, without dead code, and for each tangent whether it is one
       of them.
     """
-    nonzero = [type(t) is not Zero for t in out_tangents]
-    jaxpr = trace.finish([t for t in out_tangents if type(t) is not Zero])
-    return remove_dead_code(jaxpr), nonzero
+    nonzero, given = split_tangents(out_tangents)
+    return remove_dead_code(trace.finish(given)), nonzero

@@ -143,17 +143,13 @@ class _PartialEvaluator:
         self.policy = policy
         self.want_unknown = unknown_outputs
         self.want_instantiated = instantiated_outputs
-        self.unknown: set[Var] = set()
-        self.available: set[Var] = set()  # in the unknown jaxpr, without being a residual
+        self.unknown = set(select_flagged(jaxpr.invars, unknown))
+        # In the unknown jaxpr, without being a residual.
+        self.available = self.unknown.union(select_flagged(jaxpr.invars, instantiated))
         self.residuals: dict[Var, None] = {}
         self.known_eqns: list[Eqn] = []
         self.unknown_eqns: list[Eqn] = []
         self.unknown_in = unknown
-        for v, is_unknown, inst in zip(jaxpr.invars, unknown, instantiated, strict=True):
-            if is_unknown:
-                self.unknown.add(v)
-            if is_unknown or inst:
-                self.available.add(v)
 
     def evaluate(self) -> PartialEvalJaxprs:
         for eqn in self.jaxpr.eqns:
@@ -170,15 +166,17 @@ class _PartialEvaluator:
         unknown = self._unknown_jaxpr(unknown_outvars)
         read = set(unknown.invars)
         residuals = [v for v in self.residuals if v in read]
-        known_outputs = [not u for u in out_unknown]
         known_in = select_unflagged(jaxpr.invars, self.unknown_in)
-        known_out = select_flagged(jaxpr.outvars, known_outputs)
-        known = _make_jaxpr(known_in, self.known_eqns, [*known_out, *residuals], jaxpr.debug_name)
+        known_out = [*select_unflagged(jaxpr.outvars, out_unknown), *residuals]
         reads = [v in read and v not in self.residuals for v in jaxpr.invars]
         unknown.invars = [*residuals, *select_flagged(jaxpr.invars, reads)]
-        residual_avals = [v.aval for v in residuals]
         return PartialEvalJaxprs(
-            remove_dead_code(known), unknown, out_instantiated, known_outputs, reads, residual_avals
+            known=remove_dead_code(_make_jaxpr(known_in, self.known_eqns, known_out, jaxpr.debug_name)),
+            unknown=unknown,
+            unknown_outputs=out_instantiated,
+            known_outputs=[not u for u in out_unknown],
+            unknown_inputs=reads,
+            residuals=[v.aval for v in residuals],
         )
 
     def _unknown_jaxpr(self, outvars: list) -> Jaxpr:
@@ -204,12 +202,11 @@ class _PartialEvaluator:
         rule = eqn.primitive.partial_eval_eqn
         if rule is not None and not all(is_unknown):
             known, unknown, residuals = rule(eqn, is_unknown, self.policy)
-            if known is not None:
-                self.known_eqns.append(known)
+            self.known_eqns += [known] if known else []
             self.residuals.update(dict.fromkeys(residuals))
-            self._assign_unknown(unknown, set(residuals), set() if known is None else set(known.outvars))
-            return
-        self._assign_unknown(eqn)
+            self._assign_unknown(unknown, set(residuals), set(known.outvars) if known else set())
+        else:
+            self._assign_unknown(eqn)
 
     def _assign_unknown(self, eqn: Eqn, residuals: Set[Var] = frozenset(), known: Set[Var] = frozenset()) -> None:
         """Append an equation to the unknown jaxpr.
@@ -245,10 +242,9 @@ class _PartialEvaluator:
         """Save the results of an equation in another memory, from which the unknown jaxpr copies them back."""
         for v in eqn.outvars:
             saved = Var(v.aval)
-            there = {"src": memory.src, "dst": memory.dst}
-            back = {"src": memory.dst, "dst": memory.src}
-            self.known_eqns.append(Eqn(to_memory_p, [v], [saved], there, eqn.source))
+            self.known_eqns.append(Eqn(to_memory_p, [v], [saved], memory._asdict(), eqn.source))
             self.residuals[saved] = None
+            back = {"src": memory.dst, "dst": memory.src}
             self.unknown_eqns.append(Eqn(to_memory_p, [saved], [v], back, eqn.source))
             self.available.add(v)
 

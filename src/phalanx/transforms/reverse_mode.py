@@ -73,16 +73,14 @@ def _transpose_operands(eqn: Eqn, known: dict[Var, Any]) -> list:
     for atom in eqn.invars:
         if type(atom) is Literal:
             operands.append(atom.value)
-        elif atom in known:
-            operands.append(known[atom])
         else:
-            operands.append(Linear(atom.aval))
+            operands.append(known[atom] if atom in known else Linear(atom.aval))
     return operands
 
 
 def _has_typed_sharding(eqn: Eqn) -> bool:
     """Whether the type of an operand or result has a sharding over Explicit axes."""
-    for atoms in (eqn.outvars, eqn.invars):
+    for atoms in (eqn.outvars, eqn.invars):  # loops, since this runs for every equation
         for atom in atoms:
             if atom.aval.sharding is not None:
                 return True
@@ -110,12 +108,9 @@ def _drop_typed_shardings(eqn: Eqn, y_bar: Any, operands: list) -> tuple[Any, li
 
 def _is_sharded_as(x_bar: ArrayLike, aval: ShapedArray) -> bool:
     """Whether a cotangent is sharded at least as its primal's type, so that it need not be gathered now."""
-    have = getattr(x_bar, "aval", None)
-    have, want = None if have is None else have.sharding, aval.sharding
-    if have is want:
-        return True
-    if have is None or want is None or have.mesh is not want.mesh:
-        return False
+    have, want = getattr(getattr(x_bar, "aval", None), "sharding", None), aval.sharding
+    if have is want or have is None or want is None or have.mesh is not want.mesh:
+        return have is want
     return all(not w or h == w for h, w in zip(have.spec.dims, want.spec.dims, strict=True))
 
 
@@ -138,8 +133,7 @@ def _complete_cotangent(c: ArrayLike | Zero | None, aval: ShapedArray) -> Any:
 
 def transpose_flat(jaxpr: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any]) -> list:
     """The cotangents, arrays or `Zero`s, of the inputs of a jaxpr that is linear in all of them."""
-    known = dict(zip(jaxpr.constvars, consts, strict=True))
-    return _transpose(jaxpr, known, cotangents, jaxpr.invars)
+    return _transpose(jaxpr, dict(zip(jaxpr.constvars, consts, strict=True)), cotangents, jaxpr.invars)
 
 
 def _transpose(jaxpr: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: Sequence[Var]) -> list:
@@ -188,12 +182,11 @@ def transpose_jaxpr(
     present: list[bool] = []
 
     def fun(*args: Any) -> list:
-        known = dict(zip(known_vars, args, strict=False))
+        known = dict(zip((*known_vars, *jaxpr.constvars), (*args[: len(known_vars)], *jaxpr.consts), strict=True))
         cts = join_tangents(jaxpr.out_avals, nonzero_cotangents, args[len(known_vars) :])
-        known.update(zip(jaxpr.constvars, jaxpr.consts, strict=True))
         x_bars = _transpose(jaxpr, known, cts, linear_vars)
-        wanted = broadcast_flag(instantiated, x_bars)
-        present[:] = [w or type(x) is not Zero for x, w in zip(x_bars, wanted, strict=True)]
+        wanted = zip(x_bars, broadcast_flag(instantiated, x_bars), strict=True)
+        present[:] = [w or type(x) is not Zero for x, w in wanted]
         return list(map(instantiate, select_flagged(x_bars, present)))
 
     cotangents = [a.to_tangent() for a in select_flagged(jaxpr.out_avals, nonzero_cotangents)]

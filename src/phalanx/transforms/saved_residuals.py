@@ -11,7 +11,6 @@ from typing import Any
 
 from phalanx.core import (
     Atom,
-    Eqn,
     Jaxpr,
     Literal,
     ShapedArray,
@@ -45,9 +44,9 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Shap
     function = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), tree)
     jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in leaves], format_code_position(fun))
     linearized = linearize_jaxpr(jaxpr, [True] * len(leaves))
-    primal = linearized.primal
-    names, paths = positional_parameters(fun), [path for path, _ in tree_flatten_with_path((args, kwargs))[0]]
-    origin = {v: f"the argument {format_argument(path, names)}" for v, path in zip(primal.invars, paths, strict=True)}
+    primal, names = linearized.primal, positional_parameters(fun)
+    places = zip(primal.invars, tree_flatten_with_path((args, kwargs))[0], strict=True)
+    origin = {v: f"the argument {format_argument(path, names)}" for v, (path, _) in places}
     computed = iter(primal.outvars[len(jaxpr.outvars) :])
     # Forwarded residuals are inputs of the primal jaxpr; the others follow its outputs.
     kept = [next(computed) if f is None else primal.invars[f] for f in linearized.forwarded]
@@ -83,9 +82,5 @@ def _origin(jaxpr: Jaxpr, value: Atom) -> str:
         result = inner.outvars[eqn.outvars.index(value)]
         if any(result in e.outvars for e in inner.eqns):
             return _origin(inner, result)
-    return f"{_operation(eqn)} at {format_source(eqn.source)}"
-
-
-def _operation(eqn: Eqn) -> str:
-    name = eqn.params.get("name")
-    return f"the value named {name!r}" if eqn.primitive.name == "name" else eqn.primitive.name
+    operation = f"the value named {eqn.params['name']!r}" if eqn.primitive.name == "name" else eqn.primitive.name
+    return f"{operation} at {format_source(eqn.source)}"

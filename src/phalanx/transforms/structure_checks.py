@@ -69,12 +69,12 @@ def check_same_types(
         if got.matches(want) and got.sharding is want.sharding:
             continue
         path = leaf_path(tree_unflatten(tree, list(range(len(avals)))), i)
-        words = f"type {want.str_short()}, as in {source(path)}"
-        if not got.matches(want):
-            is_dtype = got.shape == want.shape
-            fix = (
-                f"convert it to {want.dtype.name} with .astype" if is_dtype else f"give it the shape {list(want.shape)}"
-            )
-            raise ArgumentTypeError(where(path), expected=words, got=got.str_short(), fix=fix)
-        fix = f"reshard it to {want.sharding and want.sharding.spec} with phalanx.reshard"
-        raise ShardingError(where(path), expected=words, got=got.str_short(), fix=fix)
+        if got.matches(want):
+            fix = f"reshard it to {want.sharding and want.sharding.spec} with phalanx.reshard"
+        elif got.shape == want.shape:
+            fix = f"convert it to {want.dtype.name} with .astype"
+        else:
+            fix = f"give it the shape {list(want.shape)}"
+        raise (ShardingError if got.matches(want) else ArgumentTypeError)(
+            where(path), expected=f"type {want.str_short()}, as in {source(path)}", got=got.str_short(), fix=fix
+        )

@@ -27,11 +27,11 @@ from phalanx.core import (
     parse_positions,
 )
 from phalanx.engine.traceback_filtering import api_boundary
-from phalanx.transforms.flat_function import FlatFunction, function_name, positional_parameters
+from phalanx.transforms.flat_function import FlatFunction, format_argument, function_name, positional_parameters
 from phalanx.transforms.jvp_and_vjp import finalize_tangents, linearize_flat
 from phalanx.transforms.reverse_mode import transpose_flat
 from phalanx.tree import PyTreeDef, tree_flatten, tree_flatten_with_path, tree_unflatten
-from phalanx.tree.key_paths import keystr
+from phalanx.tree.key_paths import SequenceKey
 from phalanx.typing import AxisName, PyTree
 
 
@@ -83,8 +83,8 @@ def value_and_grad(
         cts = [np.ones((), get_aval(out[0]).dtype)[()]] if nonzero[0] else []
         bars = finalize_tangents(transpose_flat(jaxpr, jaxpr.consts, cts), [get_aval(x) for x in flat])
         grads = tree_unflatten(tree, bars)
-        gradient = tuple(grads) if is_sequence(argnums) else grads[0]
-        return ((out[0], aux) if has_aux else out[0]), gradient
+        value = (out[0], aux) if has_aux else out[0]
+        return value, tuple(grads) if is_sequence(argnums) else grads[0]
 
     return value_and_gradient
 
@@ -171,9 +171,10 @@ def check_inputs(
         def where(i: int = i) -> str:
             positions = _argnum_positions(args, argnums)
             path = tree_flatten_with_path(tuple(args[n] for n in positions))[0][i][0]
-            n, names = positions[path[0].idx], positional_parameters(fun)
-            name = names[n] if n < len(names) else f"args[{n}]"
-            return f"{transform} of {format_code_position(fun)}, argument {name}{keystr(path[1:])}"
+            # As in the pair of all positional and keyword arguments.
+            whole = (SequenceKey(0), SequenceKey(positions[path[0].idx]), *path[1:])
+            name = format_argument(whole, positional_parameters(fun))
+            return f"{transform} of {format_code_position(fun)}, argument {name}"
 
         aval = get_aval_of_argument(x, where)
         if holomorphic:
