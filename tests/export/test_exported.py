@@ -196,7 +196,7 @@ MISUSES = {
     "tree": (
         lambda f: f.call({"v": Y}, X),
         "call of exported network, argument params: expected a dict with keys ['w'], "
-        "got a dict with keys ['v'].\n  Fix: give it the structure that is expected here.",
+        "got a dict with keys ['v'].\n  Fix: add 'w' and remove 'v'.",
     ),
     "keyword": (
         lambda f: f.call(PARAMS, X, train=True),
@@ -211,7 +211,7 @@ MISUSES = {
     "a list for an array": (
         lambda f: f.call(PARAMS, X.tolist()),
         "call of exported network, argument x: expected a leaf, got a list of length 3.\n"
-        "  Fix: give it the structure that is expected here.",
+        "  Fix: replace a list of length 3 by one leaf.",
     ),
     "traced": (
         lambda f: phalanx.jit(f.call)(PARAMS, X[:2]),
@@ -253,7 +253,7 @@ NAMED_MISUSES = {
     "tree": (
         {"scale": 2.0, "opts": {"c": X}},
         "call of exported shifted, argument opts: expected a dict with keys ['b'], got a dict with keys ['c'].\n"
-        "  Fix: give it the structure that is expected here.",
+        "  Fix: add 'b' and remove 'c'.",
     ),
     "shape": (
         {"scale": 2.0, "opts": {"b": X[0]}},

@@ -82,7 +82,7 @@ def test_the_spec_of_a_single_argument_must_be_in_a_tuple(mesh):
         assert phalanx.jit(double, in_shardings=((P("x"), P("y")),))((X, X))[1].sharding.spec == P("y")
         assert message(lambda: phalanx.jit(lambda a, b: a, in_shardings=(P("x"),))(X, X)) == (
             "jit of <lambda>, in_shardings: expected a leaf or a tuple of length 2, got a tuple of length 1.\n"
-            "  Fix: give it the structure that is expected here, or one leaf for all of it."
+            "  Fix: add the element [1]."
         )
         assert message(lambda: phalanx.jit(double, in_shardings=({"v": P("x")},))({"w": X})) == (
             "jit of double, in_shardings[0]: expected a leaf or a dict with keys ['w'], got a dict with keys ['v'].\n"
@@ -309,7 +309,7 @@ def test_errors_name_the_file_and_line_of_the_function(mesh):
             call()
         assert str(e.value) == (
             f"{name} of add at {__file__}:{line}, {parameter}: expected a leaf or a tuple of length 2, got a tuple of "
-            "length 1.\n  Fix: give it the structure that is expected here, or one leaf for all of it."
+            "length 1.\n  Fix: add the element [1]."
         )
     with pytest.raises(PhalanxError) as e:
         phalanx.shard_map(add, **specs)(X, X)

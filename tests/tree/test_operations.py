@@ -104,8 +104,7 @@ def test_map_names_the_place_where_trees_differ():
     with pytest.raises(ValueError) as error:
         tree.map(lambda *_: None, {"a": (1, 2), "b": 3}, {"a": (1, 2), "b": 3}, {"a": (1,), "b": 3})
     assert str(error.value) == (
-        "tree.map, tree 2['a']: expected a tuple of length 2, got a tuple of length 1.\n"
-        "  Fix: give it the structure that is expected here."
+        "tree.map, tree 2['a']: expected a tuple of length 2, got a tuple of length 1.\n  Fix: add the element [1]."
     )
     assert error.value.__suppress_context__
     with pytest.raises(tree_error()) as error:
@@ -156,7 +155,7 @@ def test_transpose_turns_inside_out():
         tree.transpose(outer, None, [{"a": 1}, {"b": 1}])
     assert str(error.value) == (
         "tree.transpose, inner, tree 2: expected a dict with keys ['a'], got a dict with keys ['b'].\n"
-        "  Fix: give it the structure that is expected here."
+        "  Fix: add 'a' and remove 'b'."
     )
     with pytest.raises(ValueError, match="expected a structure"):
         tree.transpose(tree.structure([]), None, [])

@@ -48,8 +48,7 @@ def test_a_list_may_count_as_a_tuple():
     with pytest.raises(TreeError) as error:
         broadcast_prefix([0, 1, 2], full, what="in_axes")
     assert text(error) == (
-        "in_axes: expected a leaf or a tuple of length 3, got a list of length 3.\n"
-        "  Fix: give it the structure that is expected here, or one leaf for all of it."
+        "in_axes: expected a leaf or a tuple of length 3, got a list of length 3.\n  Fix: convert it with tuple()."
     )
     with pytest.raises(TreeError, match=r"^in_axes: expected a leaf or a tuple of length 3, got a list of length 2"):
         broadcast_prefix([0, 1], full, what="in_axes", lists_as_tuples=True)
@@ -81,12 +80,12 @@ def test_lists_as_tuples_inside_registered_nodes():
             ({"w": (0, 1)},),
             ({"w": 3},),
             "vmap, in_axes[0]['w']: expected a leaf, where the full tree has one, got a tuple of length 2.\n"
-            "  Fix: put one leaf here.",
+            "  Fix: replace a tuple of length 2 by one leaf.",
         ),
         (
             (0, None),
             (1, 2),
-            "vmap, in_axes[1]: expected a leaf, where the full tree has one, got None.\n  Fix: put one leaf here.",
+            "vmap, in_axes[1]: expected a leaf, where the full tree has one, got None.\n  Fix: replace None by one leaf.",
         ),
         (
             {"w": 0},
@@ -98,7 +97,7 @@ def test_lists_as_tuples_inside_registered_nodes():
             ((0, 1),),
             (Point(1, 2),),
             "vmap, in_axes[0]: expected a leaf or a Point with fields ['x', 'y'], got a tuple of length 2.\n"
-            "  Fix: give it the structure that is expected here, or one leaf for all of it.",
+            "  Fix: replace a tuple of length 2 by a Point with fields ['x', 'y'].",
         ),
     ],
 )
@@ -119,7 +118,7 @@ def test_equality_errors_take_trees_and_structures():
         errors = list(equality_errors(*pair, what="carry"))
         assert [error.where for error in errors] == ["carry['s'][1]", "carry['w']"]
         assert str(errors[1]) == (
-            "carry['w']: expected a leaf, got a tuple of length 1.\n  Fix: give it the structure that is expected here."
+            "carry['w']: expected a leaf, got a tuple of length 1.\n  Fix: replace a tuple of length 1 by one leaf."
         )
     assert errors[0].expected == "None"
 
@@ -133,7 +132,7 @@ def test_the_data_of_a_node_counts():
     (error,) = equality_errors([Mine(1, "a")], [Mine(1, "b")], what="state")
     assert str(error) == (
         "state[0]: expected a Mine with 1 children and data 'a', got a Mine with 1 children and data 'b'.\n"
-        "  Fix: give it the structure that is expected here."
+        "  Fix: give it the data of a Mine with 1 children and data 'a'."
     )
 
 

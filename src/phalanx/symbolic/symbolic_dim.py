@@ -207,7 +207,7 @@ class Dim(Polynomial):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        # `type(self)` is `Dim`, whose name may be unbound: tables of types compare keys until the interpreter has exited.
+        # `type(self)` is `Dim`, whose name may be unbound: tables of types compare keys while the interpreter exits.
         if type(other) is not int and type(other) is not type(self) and (other := _as_size(other)) is None:
             return NotImplemented
         # Sizes that are equal for all values are equal for the sample, so different hashes settle most questions at

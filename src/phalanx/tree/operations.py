@@ -126,8 +126,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
     leaves, treedef = _flatten(tree, is_leaf)
     if not rest:
         return treedef.unflatten(map(f, leaves))
-    columns = _flatten_rest("tree.map", treedef, tree, rest, is_leaf)
-    return treedef.unflatten(map(f, leaves, *columns))
+    return treedef.unflatten(map(f, leaves, *_flatten_rest("tree.map", treedef, tree, rest, is_leaf)))
 
 
 def tree_flatten_with_path(
@@ -206,8 +205,7 @@ def _flatten_rest(where: str, treedef: Any, tree: Any, rest: tuple[Any, ...], is
         return [treedef.flatten_up_to(other) for other in rest]
     except ValueError:
         for position, other in enumerate(rest, start=1):
-            name = f"{where}, tree {position}"
-            for error in prefix_errors(tree, other, what=name, is_leaf=is_leaf, blame="full"):
+            for error in prefix_errors(tree, other, what=f"{where}, tree {position}", is_leaf=is_leaf, blame="full"):
                 raise error from None
         raise
 
@@ -234,9 +232,7 @@ def tree_reduce(
       6
     """
     leaves = _flatten(tree, is_leaf)[0]
-    if initializer is _UNSPECIFIED:
-        return functools.reduce(function, leaves)
-    return functools.reduce(function, leaves, initializer)
+    return functools.reduce(function, leaves, *([] if initializer is _UNSPECIFIED else [initializer]))
 
 
 def tree_reduce_associative(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from phalanx.engine import TreeError, pytree
-from phalanx.tree.key_paths import FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
+from phalanx.tree.key_paths import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
 
 _LONGEST_SHOWN = 100
 """Characters of a value's `repr` that an error shows, beyond which it names the type."""
@@ -107,8 +107,8 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bo
       (0, {'a': 1, 'b': [1]})
     """
     leaves, treedef = pytree.flatten(full_tree, is_leaf)
-    values = broadcast_prefix(prefix_tree, treedef.unflatten([LEAF] * len(leaves)), is_leaf=is_leaf)
-    return treedef.unflatten(values)
+    full = treedef.unflatten([LEAF] * len(leaves))
+    return treedef.unflatten(broadcast_prefix(prefix_tree, full, is_leaf=is_leaf))
 
 
 def prefix_errors(
@@ -152,7 +152,7 @@ def equality_errors(expected: Any, got: Any, *, what: str = "tree") -> Iterator[
     Examples:
       >>> print(next(equality_errors({"w": (1, 2)}, {"w": (1,)}, what="carry")))
       carry['w']: expected a tuple of length 2, got a tuple of length 1.
-        Fix: give it the structure that is expected here.
+        Fix: add the element [1].
     """
     for place in _disagreements(_as_tree(expected), _as_tree(got), (), None, exact=True):
         yield place.full_error(what)
@@ -186,10 +186,7 @@ def _flatten_node(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> _N
     if is_leaf is not None and is_leaf(tree):
         return None
     opened = pytree.flatten_one_level_with_keys(tree)
-    if opened is None:
-        return None
-    pairs, data = opened
-    return _Node(type(tree), data, dict(pairs))
+    return None if opened is None else _Node(type(tree), opened[1], dict(opened[0]))
 
 
 @dataclass(frozen=True)
@@ -204,9 +201,8 @@ class _Disagreement:
         """The error if the prefix is wrong."""
         wanted = describe_tree(self.full)
         expected = f"a leaf or {wanted}" if _flatten_node(self.full) else "a leaf, where the full tree has one"
-        return TreeError(
-            what + keystr(self.path), expected=expected, got=describe_tree(self.prefix), fix=self._suggest_prefix()
-        )
+        remedy = self._suggest_tuple() or _suggest_change(self.prefix, self.full)
+        return TreeError(what + keystr(self.path), expected=expected, got=describe_tree(self.prefix), fix=remedy)
 
     def full_error(self, what: str) -> TreeError:
         """The error if the full tree is wrong."""
@@ -214,27 +210,41 @@ class _Disagreement:
             what + keystr(self.path),
             expected=describe_tree(self.prefix) if _flatten_node(self.prefix) else "a leaf",
             got=describe_tree(self.full),
-            fix="give it the structure that is expected here",
+            fix=_suggest_change(self.full, self.prefix),
         )
 
-    def _suggest_prefix(self) -> str:
+    def _suggest_tuple(self) -> str:
+        """The remedy for the most frequent mistake, or an empty text.
+
+        `in_axes` or `in_shardings` of a function of one argument is given for the argument instead of for the tuple of
+        arguments.
+        """
         prefix, full = _flatten_node(self.prefix), _flatten_node(self.full)
-        if full is None or prefix is None:
-            return "put one leaf here"
-        # The most frequent mistake: `in_axes` or `in_shardings` of a function of one argument is given for the argument
-        # instead of for the tuple of arguments.
-        if not self.path and full.kind is tuple and len(full.children) == 1:
-            (only,) = full.children.values()
-            if prefix.kind is not tuple or not any(
-                _disagreements(self.prefix, only, (), lambda leaf: leaf is None, exact=False)
-            ):
-                return "wrap it in a tuple of one element: (spec,)"
-        if prefix.kind is full.kind is dict:
-            missing = [repr(key.key) for key in full.children if key not in prefix.children]
-            unknown = [repr(key.key) for key in prefix.children if key not in full.children]
-            steps = [f"add {', '.join(missing)}"] * bool(missing) + [f"remove {', '.join(unknown)}"] * bool(unknown)
-            return " and ".join(steps)
-        return "give it the structure that is expected here, or one leaf for all of it"
+        if self.path or prefix is None or full is None or full.kind is not tuple or len(full.children) != 1:
+            return ""
+        (only,) = full.children.values()
+        differences = _disagreements(self.prefix, only, (), lambda leaf: leaf is None, exact=False)
+        return "" if prefix.kind is tuple and any(differences) else "wrap it in a tuple of one element: (spec,)"
+
+
+def _suggest_change(tree: Any, wanted: Any) -> str:
+    """The change that makes the outermost node of a tree that of another tree."""
+    old, new = _flatten_node(tree), _flatten_node(wanted)
+    if new is None:
+        return f"replace {describe_tree(tree)} by one leaf"
+    if old is not None and {old.kind, new.kind} == {list, tuple}:
+        return f"convert it with {new.kind.__name__}()"
+    if old is None or old.kind is not new.kind:
+        return f"replace {describe_tree(tree)} by {describe_tree(wanted)}"
+    missing = [_name_child(key) for key in new.children if key not in old.children]
+    unknown = [_name_child(key) for key in old.children if key not in new.children]
+    steps = [f"add {', '.join(missing)}"] * bool(missing) + [f"remove {', '.join(unknown)}"] * bool(unknown)
+    return " and ".join(steps) or f"give it the data of {describe_tree(wanted)}"
+
+
+def _name_child(key: Any) -> str:
+    """Name a child of a node: by the key in a dict, else as the path to it."""
+    return repr(key.key) if isinstance(key, DictKey) else f"the element {keystr((key,))}"
 
 
 def _disagreements(
@@ -270,9 +280,7 @@ def _with_sequences_of(full: Any, prefix: Any, is_leaf: Callable[[Any], bool] | 
     children = [_with_sequences_of(right.children[key], child, is_leaf) for key, child in left.children.items()]
     if kinds <= {list, tuple}:
         return right.kind(children)
-    spots = iter(children)
-    top = pytree.flatten(prefix, lambda x: x is not prefix)[1]
-    return top.unflatten(spots)
+    return pytree.flatten(prefix, lambda x: x is not prefix)[1].unflatten(children)
 
 
 def describe_tree(tree: Any) -> str:
@@ -284,14 +292,15 @@ def describe_tree(tree: Any) -> str:
     """
     node = _flatten_node(tree)
     if node is None:
-        return _describe_leaf(tree)
+        return "a leaf" if tree is LEAF else f"the leaf {_shorten(tree)}"
     if tree is None:
         return "None"
-    name, keys = node.kind.__name__, list(node.children)
+    keys = list(node.children)
+    name = f"{'an' if node.kind.__name__[0].lower() in 'aeiou' else 'a'} {node.kind.__name__}"
     if node.kind in (tuple, list):
-        return f"a {name} of length {len(keys)}"
+        return f"{name} of length {len(keys)}"
     if isinstance(tree, dict):
-        return f"{_article(name)} {name} with keys {[key.key for key in keys]}"
+        return f"{name} with keys {[key.key for key in keys]}"
     if keys and all(isinstance(key, GetAttrKey) for key in keys):
         detail = f" with fields {[key.name for key in keys]}"
     elif all(isinstance(key, SequenceKey | FlattenedIndexKey) for key in keys):
@@ -299,18 +308,10 @@ def describe_tree(tree: Any) -> str:
     else:
         detail = f" with children {[keystr((key,)) for key in keys]}"
     has_data = node.data is not None and node.data != () and not isinstance(node.data, type)
-    return f"{_article(name)} {name}{detail}" + (f" and data {_shorten(node.data)}" if has_data else "")
-
-
-def _describe_leaf(leaf: Any) -> str:
-    return "a leaf" if leaf is LEAF else f"the leaf {_shorten(leaf)}"
+    return f"{name}{detail}" + (f" and data {_shorten(node.data)}" if has_data else "")
 
 
 def _shorten(value: Any) -> str:
     """The `repr` of a value, or its type if that is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN and "\n" not in text else f"of type {type(value).__name__}"
-
-
-def _article(name: str) -> str:
-    return "an" if name[:1].lower() in "aeiou" else "a"

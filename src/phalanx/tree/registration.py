@@ -280,8 +280,7 @@ def _check_fields(nodetype: type, data: Sequence[str], meta: Sequence[str], drop
     """Raise for fields listed twice, and for lists that do not match a dataclass's constructor."""
     where = f"register_dataclass of {nodetype.__name__}"
     listed = [*data, *meta]
-    twice = sorted({name for name in listed if listed.count(name) > 1})
-    if twice:
+    if twice := sorted({name for name in listed if listed.count(name) > 1}):
         raise ArgumentError(
             where,
             expected="each field in one list",
