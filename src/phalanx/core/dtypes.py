@@ -147,10 +147,9 @@ def as_dtype(spec: Any) -> Any:
     try:
         if spec is None:
             raise TypeError
-        if isinstance(spec, str) and hasattr(ml_dtypes, spec):
-            spec = getattr(ml_dtypes, spec)
-        inner = getattr(spec, "dtype", None)
-        dtype = inner if isinstance(inner, (np.dtype, KeyDtype)) else np.dtype(spec)
+        named = getattr(ml_dtypes, spec, spec) if isinstance(spec, str) else spec
+        inner = getattr(named, "dtype", None)
+        dtype = inner if isinstance(inner, (np.dtype, KeyDtype)) else np.dtype(named)
     except (TypeError, ValueError):
         raise _unsupported_error(spec) from None
     # XLA reads native byte order only; data in the other order are converted when they are transferred.
@@ -260,10 +259,9 @@ def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
     """
     x64 = state.context.enable_x64
     kind: Any = type(x)
-    if kind in _python_scalars:
-        return _canonical(kind, x64), kind is not bool
-    if kind is type and x in _python_scalars:
-        return _canonical(x, x64), x is not bool
+    named = x if kind is type else kind
+    if named in _python_scalars:
+        return _canonical(named, x64), named is not bool
     if kind is not str and not isinstance(x, (type, np.dtype, KeyDtype)):
         dtype = getattr(x, "dtype", None)
         if dtype is not None:

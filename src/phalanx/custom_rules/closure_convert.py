@@ -20,7 +20,7 @@ from phalanx.core import (
 )
 from phalanx.custom_rules.custom_derivatives import custom_vjp
 from phalanx.engine.traceback_filtering import api_boundary
-from phalanx.transforms.flat_function import FlatFunction, function_name
+from phalanx.transforms.flat_function import function_name, trace_flat
 from phalanx.tree import tree_flatten, tree_leaves, tree_structure, tree_unflatten
 from phalanx.typing import PyTree
 
@@ -90,9 +90,7 @@ def closure_convert(fun: Callable, *example_args: PyTree) -> tuple[Callable, lis
       >>> float(f(3.0, *consts))
       6.0
     """
-    leaves, tree = tree_flatten(example_args)
-    function = FlatFunction(fun, tree)
-    jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in leaves], function_name(fun))
+    _, function, jaxpr = trace_flat(fun, example_args, function_name(fun))
     # Only differentiable traced values become arguments; all other constants stay in the closure.
     hoistable = [isinstance(c, Tracer) and dtypes.issubdtype(c.dtype, np.inexact) for c in jaxpr.consts]
     consts = select_flagged(jaxpr.consts, hoistable)

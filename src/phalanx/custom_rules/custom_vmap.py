@@ -10,14 +10,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import Jaxpr, TraceError, check_function, format_code_position, get_aval, state, trace_to_jaxpr
+from phalanx.core import Jaxpr, TraceError, check_function, format_code_position, state
 from phalanx.custom_rules.rule_arguments import check_pair
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.transforms.batching import AxisData, front_dims
 from phalanx.transforms.call_primitives import TransformedCall
-from phalanx.transforms.flat_function import FlatFunction, function_name
+from phalanx.transforms.flat_function import function_name, trace_flat
 from phalanx.transforms.structure_checks import check_same_structure
-from phalanx.tree import tree_broadcast, tree_flatten, tree_leaves, tree_unflatten
+from phalanx.tree import tree_broadcast, tree_leaves, tree_unflatten
 from phalanx.typing import DimSize, PyTree
 
 
@@ -100,10 +100,9 @@ class custom_vmap:
         # Eagerly there is no `vmap` that could need the rule.
         if state.trace is None:
             return self.fun(*args, **kwargs)
-        leaves, tree = tree_flatten(args)
-        function = FlatFunction(functools.partial(self.fun, **kwargs), tree, written=self.fun)
-        jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in leaves], function_name(self.fun))
-        out_tree = function.out_tree
+        call = functools.partial(self.fun, **kwargs)
+        leaves, function, jaxpr = trace_flat(call, args, function_name(self.fun), written=self.fun)
+        tree, out_tree = function.in_tree, function.out_tree
 
         def rule(size: DimSize, mapped: Sequence[bool], xs: Sequence[Any]) -> tuple[list, list[bool]]:
             where = f"vmap rule {format_code_position(self.vmap_rule)} of {function_name(self.fun)}"

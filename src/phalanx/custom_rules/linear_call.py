@@ -25,7 +25,7 @@ from phalanx.core import (
 )
 from phalanx.transforms.batching import AxisData, batch_function, batch_jaxpr
 from phalanx.transforms.call_primitives import CallPrimitive
-from phalanx.transforms.flat_function import FlatFunction
+from phalanx.transforms.flat_function import function_name, trace_flat
 from phalanx.transforms.forward_mode import jvp_flat
 from phalanx.transforms.structure_checks import check_same_structure
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
@@ -128,8 +128,7 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args: PyTree, l
     check_function("linear_call, argument fun_transpose", fun_transpose)
     residuals, residual_tree = tree_flatten(residual_args)
     xs, tree = tree_flatten(linear_args)
-    function = FlatFunction(fun, tree_flatten((residual_args, linear_args))[1])
-    jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in (*residuals, *xs)], function.__name__)
+    leaves, function, jaxpr = trace_flat(fun, (residual_args, linear_args), function_name(fun))
     k = len(jaxpr.consts)
     avals = [get_aval(x).to_tangent() for x in xs]
 
@@ -138,7 +137,7 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args: PyTree, l
         return _check_transposed(fun_transpose, out, tree, avals)
 
     bind = functools.partial(linear_call_p, fun=jaxpr.hoist(), back=back, num_residuals=k + len(residuals))
-    return tree_unflatten(function.out_tree, bind(*jaxpr.consts, *residuals, *xs))
+    return tree_unflatten(function.out_tree, bind(*jaxpr.consts, *leaves))
 
 
 def _check_transposed(fun_transpose: Callable, out: PyTree, tree: PyTreeDef, avals: Sequence[ShapedArray]) -> list:

@@ -10,7 +10,6 @@ from phalanx.symbolic.dim_polynomials import Factor as Factor, bounds as bounds,
 from phalanx.symbolic.dim_queries import (
     dilate as dilate,
     divide_exactly as divide_exactly,
-    is_constant_dim as is_constant_dim,
     is_constant_shape as is_constant_shape,
     is_symbolic as is_symbolic,
     max_dim as max_dim,

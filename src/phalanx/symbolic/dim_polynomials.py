@@ -85,16 +85,14 @@ class Factor:
         if not self.operands:
             return values[self.name]
         operands = [evaluate(x, values) for x in self.operands]
-        if self.name == "floordiv":
-            return operator.floordiv(*operands)
-        return functools.reduce(functools.partial(_extreme, self.name), operands)
+        operation = operator.floordiv if self.name == "floordiv" else functools.partial(_extreme, self.name)
+        return functools.reduce(operation, operands)
 
 
 def _extreme(name: str, x: Any, y: Any) -> Any:
     """The maximum or minimum of two sizes; where one is symbolic, its class decides."""
     # Extrema are symmetric, so a polynomial on the right may take the place of the left operand.
-    if isinstance(y, Polynomial):
-        x, y = y, x
+    x, y = (y, x) if isinstance(y, Polynomial) else (x, y)
     return x.extreme(name, y) if isinstance(x, Polynomial) else (max if name == "max" else min)(x, y)
 
 

@@ -34,11 +34,6 @@ def is_symbolic(dim: object) -> bool:
     return type(dim) is Dim
 
 
-def is_constant_dim(dim: object) -> bool:
-    """Whether `dim` is a plain int."""
-    return type(dim) is not Dim
-
-
 def static_size(dim: SupportsIndex | Dim) -> Any:
     """Convert a size to a Python int, unless it is symbolic."""
     return dim if type(dim) is Dim else operator.index(dim)
@@ -99,7 +94,7 @@ def divide_exactly(x: Any, y: Any, where: str = "division of dimensions") -> Any
         quotient, rest = divmod(x, y) if y else (0, x)
     if same_dim(rest, 0):
         return quotient
-    if is_constant_dim(x) and is_constant_dim(y):
+    if is_constant_shape((x, y)):
         raise ArgumentError(where, expected=f"a multiple of {y}", got=x, fix=f"choose a size that is a multiple of {y}")
     raise InconclusiveDimensionOperation(
         where,

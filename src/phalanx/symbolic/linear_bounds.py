@@ -134,9 +134,8 @@ def _facts(x: Polynomial) -> list[list[Linear]]:
     known.extend(_products(x, factors, known))
     always = [_linear(dim) for dim in known if isinstance(dim, Polynomial)][:_MAX_FACTS]
     always.extend(linear for factor in factors if factor in x.scope.multiples for linear in _exact_division(factor))
-    monomials = {m for linear in (_linear(x), *always) for m in linear if m is not None}
     # Bounds of monomials from their factors connect the unknowns with each other's intervals.
-    for monomial in monomials:
+    for monomial in {m for linear in (_linear(x), *always) for m in linear if m is not None}:
         low, high = monomial.bounds()
         always.extend([{monomial: 1, None: -int(low)}] if low > -_INF else [])
         always.extend([{monomial: -1, None: int(high)}] if high < _INF else [])
@@ -196,8 +195,7 @@ def _fits(dim: Any, factor: Factor, wanted: set[Monomial]) -> bool:
     """Whether the product of a fact and a factor contains no other products of factors than the wanted ones."""
     if not isinstance(dim, Polynomial) or any(m.degree > 1 for m, _ in dim.terms):
         return False
-    products = {m for m, _ in (dim * factor_dim(factor)).terms if m.degree > 1}
-    return products <= wanted
+    return wanted.issuperset(m for m, _ in (dim * factor_dim(factor)).terms if m.degree > 1)
 
 
 def _distances(factor: Factor) -> list[Any]:
@@ -370,6 +368,7 @@ def _repair(fact: Any, values: dict[str, int], scope: Any) -> bool:
         if slope == 0:
             continue
         step = missing % fact.divisor if fact.divisor is not None else -(-missing // abs(slope))
+        # Rounded up to a multiple of the divisor, since the variable must stay one.
         divisor = scope.divisors.get(factor, 1)
         moved = values[name] + (step if slope > 0 else -step) // -divisor * -divisor
         if factor.lower <= moved <= factor.upper and moved != values[name]:

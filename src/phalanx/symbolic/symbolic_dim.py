@@ -303,8 +303,7 @@ class Scope(Ring):
             if self.facts and not self.sampled:
                 # All variables of facts are sampled together, since the facts relate them to each other.
                 names = {v for fact in self.facts for v in fact.dim.variables}
-                values = {v: self.factors[v].sample() for v in names}
-                self.sampled = linear_bounds.satisfy_facts(self, values)
+                self.sampled = linear_bounds.satisfy_facts(self, {v: self.factors[v].sample() for v in names})
             found = self.sampled[name] = self.sampled.get(name) or self.factors[name].sample()
         return found
 
@@ -319,9 +318,8 @@ class Scope(Ring):
     def learn(self, fact: Fact) -> None:
         """Add a fact; it may decide comparisons that were undecided."""
         self.facts.append(fact)
-        undecided = linear_bounds.Undecided
         # Decided comparisons stay decided; a new fact can only settle open ones.
-        self.results = {key: found for key, found in self.results.items() if not isinstance(found, undecided)}
+        self.results = {k: v for k, v in self.results.items() if not isinstance(v, linear_bounds.Undecided)}
         for dim in self.dims.values():
             if type(dim) is Dim:
                 dim._bounds = None
@@ -341,8 +339,7 @@ class Scope(Ring):
         _, rest, divisor = divide_by_number(x, divisor, self)
         if type(rest) is not Dim:
             return
-        factor = as_factor(rest)
-        if factor is not None:
+        if (factor := as_factor(rest)) is not None:
             divisor = self.divisors[factor] = math.lcm(divisor, self.divisors.get(factor, 1))
             self.tighten(factor, factor.lower, factor.upper)
         ends = quotient_bounds(bounds(rest), (divisor, divisor))

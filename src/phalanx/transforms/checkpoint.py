@@ -18,7 +18,6 @@ from phalanx.core import (
     cached_on_jaxpr,
     check_function,
     format_code_position,
-    get_aval,
     is_linear,
     join_tangents,
     merge_lists,
@@ -29,12 +28,11 @@ from phalanx.core import (
     select_unflagged,
     split_tangents,
     state,
-    trace_to_jaxpr,
 )
 from phalanx.engine import api_boundary, hlo, ir
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.call_primitives import PartialEvalCall
-from phalanx.transforms.flat_function import FlatFunction
+from phalanx.transforms.flat_function import trace_flat
 from phalanx.transforms.forward_mode import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.partial_eval import (
@@ -224,9 +222,8 @@ def checkpoint(
         def call(values: tuple, named: dict) -> Any:
             return fun(*merge_lists(is_static, fixed, values), **named, **fixed_named)
 
-        leaves, tree = tree_flatten((tuple(select_unflagged(args, is_static)), kwargs))
-        function = FlatFunction(call, tree)
-        jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in leaves], f"checkpoint of {format_code_position(fun)}")
+        given = tuple(select_unflagged(args, is_static)), kwargs
+        leaves, function, jaxpr = trace_flat(call, given, f"checkpoint of {format_code_position(fun)}")
         jaxpr.debug_name = getattr(fun, "__name__", "checkpoint")
         params = {
             "jaxpr": jaxpr,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from phalanx.core import ArgumentTypeError, check_outputs, format_code_position
+from phalanx.core import ArgumentTypeError, Jaxpr, check_outputs, format_code_position, get_aval, trace_to_jaxpr
 from phalanx.tree import PyTreeDef, keystr, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import KeyPath, leaf_path
 from phalanx.typing import PyTree
@@ -59,6 +59,24 @@ class FlatFunction:
         flat, self.out_tree = tree_flatten(out)
         check_outputs(flat, lambda i: f"{self.role and f' of {self.role}'}{leaf_path(out, i)}")
         return flat
+
+
+def trace_flat(
+    fun: Callable[..., PyTree], args: PyTree, name: str, written: Callable[..., PyTree] | None = None
+) -> tuple[list, FlatFunction, Jaxpr]:
+    """Trace a function of pytrees for arguments of these types.
+
+    Args:
+      fun, written: as in `FlatFunction`.
+      args: the tuple of its arguments.
+      name: the function's name, for messages and printed jaxprs.
+
+    Returns:
+      The leaves of the arguments, the flat function, whose `out_tree` is set, and its jaxpr.
+    """
+    leaves, tree = tree_flatten(args)
+    function = FlatFunction(fun, tree, written=written)
+    return leaves, function, trace_to_jaxpr(function, [get_aval(x) for x in leaves], name)
 
 
 def function_name(fun: object) -> str:

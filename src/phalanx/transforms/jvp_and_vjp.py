@@ -28,11 +28,10 @@ from phalanx.core import (
     run_jaxpr,
     select_flagged,
     state,
-    trace_to_jaxpr,
     vector_space,
 )
 from phalanx.runtime.array import Array
-from phalanx.transforms.flat_function import FlatFunction, function_name
+from phalanx.transforms.flat_function import FlatFunction, function_name, trace_flat
 from phalanx.transforms.forward_mode import JVPTrace, JVPTracer, jvp_flat
 from phalanx.transforms.linear_trace import LinearTrace, finish_linear
 from phalanx.transforms.reverse_mode import transpose_flat
@@ -332,10 +331,8 @@ def linear_transpose(fun: Callable, *primals: PyTree, reduce_axes: Sequence[Axis
       >>> [float(x) for x in phalanx.linear_transpose(lambda x: 3 * x, 1.0)(2.0)]
       [6.0]
     """
-    flat, tree = tree_flatten(primals)
-    function = FlatFunction(fun, tree)
-    jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in flat], function_name(fun))
-    linear = LinearMap(jaxpr, format_code_position(fun), tree, function.out_tree, [], flat, jaxpr.outvars)
+    flat, function, jaxpr = trace_flat(fun, primals, function_name(fun))
+    linear = LinearMap(jaxpr, format_code_position(fun), function.in_tree, function.out_tree, [], flat, jaxpr.outvars)
     return Partial(functools.partial(_apply_transpose, linear), list(jaxpr.consts))
 
 

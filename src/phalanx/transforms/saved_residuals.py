@@ -9,19 +9,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.core import (
-    Atom,
-    Jaxpr,
-    Literal,
-    ShapedArray,
-    format_code_position,
-    format_source,
-    get_aval,
-    trace_to_jaxpr,
-)
-from phalanx.transforms.flat_function import FlatFunction, format_argument, positional_parameters
+from phalanx.core import Atom, Jaxpr, Literal, ShapedArray, format_code_position, format_source
+from phalanx.transforms.flat_function import format_argument, positional_parameters, trace_flat
 from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
-from phalanx.tree import tree_flatten, tree_flatten_with_path
+from phalanx.tree import tree_flatten_with_path
 
 
 def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[ShapedArray, str]]:
@@ -40,9 +31,8 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Shap
       >>> [origin for _, origin in kept]
       ['the argument x']
     """
-    leaves, tree = tree_flatten((args, kwargs))
-    function = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), tree)
-    jaxpr = trace_to_jaxpr(function, [get_aval(x) for x in leaves], format_code_position(fun))
+    call = lambda args, kwargs: fun(*args, **kwargs)
+    leaves, _, jaxpr = trace_flat(call, (args, kwargs), format_code_position(fun))
     linearized = linearize_jaxpr(jaxpr, [True] * len(leaves))
     primal, names = linearized.primal, positional_parameters(fun)
     places = zip(primal.invars, tree_flatten_with_path((args, kwargs))[0], strict=True)

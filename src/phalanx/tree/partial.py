@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from phalanx.engine.traceback_filtering import api_boundary
@@ -37,36 +38,23 @@ class Partial(functools.partial[Any]):
         return super().__new__(cls, _Opaque(func) if isinstance(func, functools.partial) else func, *args, **kw)
 
 
+@dataclass(frozen=True, repr=False, slots=True)
 class _Opaque:
     """A partial function that `functools.partial` does not flatten."""
 
-    __slots__ = ("func",)
-
-    def __init__(self, func: Callable[..., Any]) -> None:
-        self.func = func
+    func: Callable[..., Any]
 
     @api_boundary
     def __call__(self, *args: Any, **kw: Any) -> Any:
         return self.func(*args, **kw)
 
-    def __hash__(self) -> int:
-        return hash(self.func)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Opaque) and self.func == other.func
-
     def __repr__(self) -> str:
         return repr(self.func)
-
-
-def _rebuild(func: Callable[..., Any], children: Any) -> Partial:
-    args, keywords = children
-    return Partial(func, *args, **keywords)
 
 
 register_pytree_with_keys(
     Partial,
     lambda node: (((GetAttrKey("args"), node.args), (GetAttrKey("keywords"), node.keywords)), node.func),
-    _rebuild,
+    lambda func, children: Partial(func, *children[0], **children[1]),
     lambda node: ((node.args, node.keywords), node.func),
 )
