@@ -8,8 +8,18 @@ from typing import Any
 import phalanx.export
 import phalanx.nnx
 import phalanx.random  # noqa: F401 - these packages declare primitives
-from phalanx.core.optional_rules import CallRules, KeyRules, NamedAxisRules, PlacementRules
-from phalanx.core.primitive import LINEAR, REQUIRED, ZERO, Primitive, Undefined, registry
+from phalanx.core.primitive import (
+    LINEAR,
+    REQUIRED,
+    ZERO,
+    CallRules,
+    KeyRules,
+    NamedAxisRules,
+    PlacementRules,
+    Primitive,
+    Undefined,
+    registry,
+)
 
 PLACE = "<!-- the table of rules -->"
 GROUPS = {"call": CallRules, "named axes": NamedAxisRules, "placement": PlacementRules, "keys": KeyRules}

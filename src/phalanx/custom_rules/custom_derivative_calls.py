@@ -33,10 +33,17 @@ from phalanx.core import (
     vector_space,
 )
 from phalanx.runtime.lowering import LoweringContext
-from phalanx.transforms.batching import AxisData, batch_function, batch_jaxpr, front_dims, vmap_flat
-from phalanx.transforms.call_primitives import CallPrimitive, HigherOrder
-from phalanx.transforms.flat_function import function_name
-from phalanx.transforms.reverse_mode import transpose_jaxpr
+from phalanx.transforms import (
+    AxisData,
+    CallPrimitive,
+    HigherOrder,
+    batch_function,
+    batch_jaxpr,
+    front_dims,
+    function_name,
+    transpose_jaxpr,
+    vmap_flat,
+)
 
 # The parameter `fun`: a flat function, or its jaxpr once the call is staged. `Any`, since mypy cannot narrow by `type`.
 FlatOrJaxpr: TypeAlias = Any

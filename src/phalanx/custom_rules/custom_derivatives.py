@@ -35,8 +35,7 @@ from phalanx.core import (
 from phalanx.custom_rules.custom_derivative_calls import custom_jvp_call_p, custom_vjp_call_p
 from phalanx.custom_rules.rule_arguments import bind_positional, check_pair
 from phalanx.engine.traceback_filtering import api_boundary_class
-from phalanx.transforms.flat_function import function_name, positional_parameters
-from phalanx.transforms.structure_checks import PathLabel, check_same_structure
+from phalanx.transforms import PathLabel, check_same_structure, function_name, positional_parameters
 from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import ArrayLike, PyTree

@@ -13,10 +13,7 @@ from typing import Any
 from phalanx.core import Jaxpr, TraceError, check_function, format_code_position, state
 from phalanx.custom_rules.rule_arguments import check_pair
 from phalanx.engine.traceback_filtering import api_boundary_class
-from phalanx.transforms.batching import AxisData, front_dims
-from phalanx.transforms.call_primitives import TransformedCall
-from phalanx.transforms.flat_function import function_name, trace_flat
-from phalanx.transforms.structure_checks import check_same_structure
+from phalanx.transforms import AxisData, TransformedCall, check_same_structure, front_dims, function_name, trace_flat
 from phalanx.tree import tree_broadcast, tree_leaves, tree_unflatten
 from phalanx.typing import DimSize, PyTree
 

@@ -23,11 +23,16 @@ from phalanx.core import (
     run_jaxpr,
     trace_to_jaxpr,
 )
-from phalanx.transforms.batching import AxisData, batch_function, batch_jaxpr
-from phalanx.transforms.call_primitives import CallPrimitive
-from phalanx.transforms.flat_function import function_name, trace_flat
-from phalanx.transforms.forward_mode import jvp_flat
-from phalanx.transforms.structure_checks import check_same_structure
+from phalanx.transforms import (
+    AxisData,
+    CallPrimitive,
+    batch_function,
+    batch_jaxpr,
+    check_same_structure,
+    function_name,
+    jvp_flat,
+    trace_flat,
+)
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree

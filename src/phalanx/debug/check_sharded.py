@@ -16,8 +16,7 @@ from phalanx.runtime.array import Array
 from phalanx.sharding import UNSPECIFIED, AxisType, Mesh, NamedSharding, P, make_mesh, use_mesh
 from phalanx.spmd.communication import Collectives, list_collectives
 from phalanx.spmd.jit import jit
-from phalanx.transforms.jvp_and_vjp import vjp
-from phalanx.transforms.value_and_grad import select_argnums
+from phalanx.transforms import select_argnums, vjp
 from phalanx.tree import (
     PyTreeDef,
     broadcast_prefix,

@@ -15,8 +15,7 @@ from phalanx.core import ArgumentTypeError, Jaxpr, check_function, trace_to_jaxp
 from phalanx.engine.mlir import i32, ir
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals
 from phalanx.runtime import LoweringContext, emit_function, to_mlir_attribute
-from phalanx.transforms.call_primitives import TransformedCall
-from phalanx.transforms.flat_function import FlatFunction
+from phalanx.transforms import FlatFunction, TransformedCall
 from phalanx.tree import tree_flatten, tree_unflatten
 
 

@@ -13,9 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from phalanx.core import PhalanxError, Trace, Tracer, UnexpectedTracerError, example, source_info, state
-from phalanx.transforms.batching import BatchTrace
-from phalanx.transforms.forward_mode import JVPTrace
-from phalanx.transforms.linear_trace import LinearTrace
+from phalanx.transforms import BatchTrace, JVPTrace, LinearTrace
 
 if TYPE_CHECKING:
     from phalanx.nnx.objects import Object

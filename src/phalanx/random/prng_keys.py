@@ -36,8 +36,7 @@ from phalanx.random.prng_implementations import Generator, find_generator
 from phalanx.runtime.array import Array
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_symbolic
-from phalanx.transforms import vmap
-from phalanx.transforms.batching import move_mapped_dim
+from phalanx.transforms import move_mapped_dim, vmap
 from phalanx.typing import ArrayLike, DTypeLike, PRNGKey as KeyLike, Shape, ShardingLike
 
 Key = NewType("Key", Array)  # for annotations: an array of keys

@@ -35,8 +35,7 @@ from phalanx.random.prng_implementations import position_counters
 from phalanx.random.prng_keys import random_bits_p, random_fold_in_p
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_constant_shape
-from phalanx.transforms import vmap
-from phalanx.transforms.batching import move_mapped_dim
+from phalanx.transforms import move_mapped_dim, vmap
 from phalanx.typing import Array, Shape
 
 

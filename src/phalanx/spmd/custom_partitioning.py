@@ -38,8 +38,7 @@ from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding, from_
 from phalanx.spmd.jit import jit
 from phalanx.spmd.sdy_sharding_rule import SdyShardingRule
 from phalanx.spmd.shard_map_primitive import View
-from phalanx.transforms.call_primitives import TransformedCall
-from phalanx.transforms.flat_function import FlatFunction, function_name
+from phalanx.transforms import FlatFunction, TransformedCall, function_name
 from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.typing import PyTree
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from phalanx.core import is_sequence
 from phalanx.spmd.jit import jit
-from phalanx.transforms.jvp_and_vjp import vjp
-from phalanx.transforms.value_and_grad import select_argnums
+from phalanx.transforms import select_argnums, vjp
 from phalanx.typing import PyTree
 
 

@@ -16,8 +16,7 @@ from phalanx.runtime import compiled_program, eager_dispatch
 from phalanx.sharding import Sharding
 from phalanx.spmd.jit_diagnostics import warn_unused_donations
 from phalanx.spmd.sharding_resolution import prefer_declared_shardings, resolve_shardings
-from phalanx.transforms.batching import AxisData
-from phalanx.transforms.call_primitives import PartialEvalCall
+from phalanx.transforms import AxisData, PartialEvalCall
 
 
 class Options(NamedTuple):

@@ -34,8 +34,7 @@ from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
 from phalanx.spmd.shard_map import shard_map
 from phalanx.spmd.sharding_resolution import LeafShardings
-from phalanx.transforms.batching import canonical_dim, named_vmap, resolve_in_axes
-from phalanx.transforms.flat_function import positional_parameters
+from phalanx.transforms import canonical_dim, named_vmap, positional_parameters, resolve_in_axes
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import AxisName, PyTree

@@ -53,13 +53,19 @@ from phalanx.lax.sharding_constraint import sharding_constraint_p
 from phalanx.runtime import ORDER_TOKEN, compiled_program, eager_dispatch, sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, shard_dims
 from phalanx.spmd.shard_map_sharding_rule import per_device_sharding_rule
-from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
-from phalanx.transforms.call_primitives import Division, PartialEvalCall
-from phalanx.transforms.forward_mode import jvp_jaxpr
-from phalanx.transforms.linear_trace import LinearTrace
-from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
-from phalanx.transforms.partial_eval import Policy, partial_eval_inner_jaxpr
-from phalanx.transforms.reverse_mode import transpose_jaxpr
+from phalanx.transforms import (
+    AxisData,
+    Division,
+    LinearTrace,
+    PartialEvalCall,
+    Policy,
+    batch_jaxpr,
+    front_dims,
+    jvp_jaxpr,
+    linearize_jaxpr,
+    partial_eval_inner_jaxpr,
+    transpose_jaxpr,
+)
 
 REPLICATED = PartitionSpec()
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from phalanx.core import ArgumentError, dtypes, get_aval
 from phalanx.engine.traceback_filtering import api_boundary
-from phalanx.transforms.jvp_and_vjp import jvp, vjp
-from phalanx.transforms.value_and_grad import select_argnums
+from phalanx.transforms import jvp, select_argnums, vjp
 from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 

@@ -53,14 +53,20 @@ from phalanx.lax.control_flow.python_control_flow import runs_in_python
 from phalanx.lax.elementwise import clamp, convert_element_type, dtype_kind, eq, select_n
 from phalanx.lax.shape import broadcast_in_dim
 from phalanx.runtime import ORDER_TOKEN, LoweringContext
-from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
-from phalanx.transforms.call_primitives import DivisibleCall, Division
-from phalanx.transforms.forward_mode import jvp_jaxpr
-from phalanx.transforms.linear_trace import LinearTrace
-from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
-from phalanx.transforms.partial_eval import Policy, partial_eval_inner_jaxpr
-from phalanx.transforms.reverse_mode import transpose_jaxpr
-from phalanx.transforms.structure_checks import check_same_types
+from phalanx.transforms import (
+    AxisData,
+    DivisibleCall,
+    Division,
+    LinearTrace,
+    Policy,
+    batch_jaxpr,
+    check_same_types,
+    front_dims,
+    jvp_jaxpr,
+    linearize_jaxpr,
+    partial_eval_inner_jaxpr,
+    transpose_jaxpr,
+)
 from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 

@@ -33,8 +33,7 @@ from phalanx.core import (
     widen_varying,
 )
 from phalanx.engine.cache import Cache
-from phalanx.transforms.flat_function import FlatFunction
-from phalanx.transforms.structure_checks import PathLabel, check_same_types
+from phalanx.transforms import FlatFunction, PathLabel, check_same_types
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
 
 _staged: Cache[Callable, Cache] = Cache("lax.control_flow_functions", weak="keys")

@@ -41,12 +41,17 @@ from phalanx.custom_rules import custom_jvp
 from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, split_by_sizes, stage_body
 from phalanx.lax.optimization_barrier import stop_gradient
 from phalanx.runtime.lowering import LoweringContext
-from phalanx.transforms.batching import AxisData, batch_jaxpr
-from phalanx.transforms.call_primitives import HigherOrder
-from phalanx.transforms.flat_function import FlatFunction, function_name
-from phalanx.transforms.forward_mode import jvp_flat
-from phalanx.transforms.jvp_and_vjp import linearize, vjp
-from phalanx.transforms.structure_checks import check_same_types
+from phalanx.transforms import (
+    AxisData,
+    FlatFunction,
+    HigherOrder,
+    batch_jaxpr,
+    check_same_types,
+    function_name,
+    jvp_flat,
+    linearize,
+    vjp,
+)
 from phalanx.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 

@@ -59,13 +59,21 @@ from phalanx.lax.control_flow.control_flow_tracing import (
 from phalanx.lax.control_flow.while_loop import emit_while
 from phalanx.runtime import LoweringContext, result_memories
 from phalanx.symbolic import bounds, is_symbolic, max_dim
-from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims, move_mapped_dim
-from phalanx.transforms.call_primitives import DivisibleCall, Division
-from phalanx.transforms.forward_mode import jvp_jaxpr
-from phalanx.transforms.linear_trace import LinearTrace
-from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
-from phalanx.transforms.partial_eval import PartialEvalJaxprs, Policy, partial_eval_inner_jaxpr
-from phalanx.transforms.reverse_mode import transpose_jaxpr
+from phalanx.transforms import (
+    AxisData,
+    DivisibleCall,
+    Division,
+    LinearTrace,
+    PartialEvalJaxprs,
+    Policy,
+    batch_jaxpr,
+    front_dims,
+    jvp_jaxpr,
+    linearize_jaxpr,
+    move_mapped_dim,
+    partial_eval_inner_jaxpr,
+    transpose_jaxpr,
+)
 from phalanx.typing import ArrayLike, DimSize
 
 

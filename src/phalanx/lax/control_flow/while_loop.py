@@ -67,11 +67,18 @@ from phalanx.lax.elementwise import select_n
 from phalanx.lax.reductions.reduction_family import reduce_or
 from phalanx.lax.shape import broadcast_in_dim
 from phalanx.runtime import ORDER_TOKEN, LoweringContext, is_identified_by_text
-from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims, vmap_flat
-from phalanx.transforms.call_primitives import HigherOrder
-from phalanx.transforms.forward_mode import jvp_jaxpr
-from phalanx.transforms.linear_trace import LinearTrace
-from phalanx.transforms.partial_eval import Policy, everything_saveable, partial_eval_jaxpr
+from phalanx.transforms import (
+    AxisData,
+    HigherOrder,
+    LinearTrace,
+    Policy,
+    batch_jaxpr,
+    everything_saveable,
+    front_dims,
+    jvp_jaxpr,
+    partial_eval_jaxpr,
+    vmap_flat,
+)
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten, treedef_is_leaf
 from phalanx.typing import ArrayLike, PyTree
 

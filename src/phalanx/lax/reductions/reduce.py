@@ -55,8 +55,7 @@ from phalanx.lax.shape import (
 from phalanx.lax.shape.concatenate import concatenate_p
 from phalanx.lax.sharding.out_sharding import apply_out_sharding, drop_type_sharding, find_typed_mesh
 from phalanx.runtime.lowering import LoweringContext
-from phalanx.transforms.batching import AxisData, move_mapped_dim, vmap_flat
-from phalanx.transforms.forward_mode import jvp_flat
+from phalanx.transforms import AxisData, jvp_flat, move_mapped_dim, vmap_flat
 from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.typing import Array, PyTree, ShardingLike
 
