@@ -264,7 +264,7 @@ def test_variables_of_two_scopes_do_not_mix():
 
 
 def test_questions_of_type_rules():
-    assert dims.is_constant_dim(3) and dims.is_symbolic(B) and not dims.is_constant_shape((1, B))
+    assert dims.is_constant_shape((3,)) and dims.is_symbolic(B) and not dims.is_constant_shape((1, B))
     assert dims.same_shape((2, B + 1), (2, 1 + B)) and not dims.same_shape((2,), (B,))
     assert dims.size_of((2, B, B)) is 2 * B**2
     assert dims.divide_exactly(6 * B * D, 2 * B) is 3 * D

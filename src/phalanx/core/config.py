@@ -86,6 +86,7 @@ class State(threading.local):
         self.source: Any = None  # the traceback that operations of a rule are recorded with, instead of the caller's
         self.overrides: dict[str, Any] = {}
         self.outer_meshes: list[Any] = []  # the meshes to restore, one for each enclosing `with mesh:` block
+        # Under the lock, so that no update falls between reading the values and registering the thread.
         with _lock:
             options = [_global_values[name] for name in Context.fields[3:]]
             self.context: Context = Context.of((None, (), False, *options))

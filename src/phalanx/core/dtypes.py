@@ -258,6 +258,7 @@ def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
       ((dtype('float32'), True), (dtype('float32'), False))
     """
     x64 = state.context.enable_x64
+    # Python scalars have no `dtype`, and looking up an attribute in vain is slow.
     kind: Any = type(x)
     named = x if kind is type else kind
     if named in _python_scalars:

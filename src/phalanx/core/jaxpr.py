@@ -374,6 +374,7 @@ def remove_dead_code(jaxpr: Jaxpr) -> Jaxpr:
 
 def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], keeps_inputs: bool) -> tuple[Jaxpr, list[bool]]:
     outvars = select_flagged(jaxpr.outvars, used_outputs)
+    # One pass from the last equation to the first: whether an equation is live depends on later equations only.
     live: set[Var] = {v for v in outvars if type(v) is not Literal}
     kept: list[Eqn] = []
     is_same = True

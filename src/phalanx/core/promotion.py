@@ -74,6 +74,7 @@ def _join(nodes: list[Any], mode: str) -> Any:
     lattice = _lattices[mode]
     if all(node in lattice for node in nodes):
         common = frozenset.intersection(*(lattice[node] for node in nodes))
+        # The least upper bound is the one common node below all others; a lattice without one has no common dtype.
         for node in common:
             if common <= lattice[node]:
                 return node

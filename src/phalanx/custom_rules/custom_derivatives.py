@@ -398,6 +398,7 @@ class custom_vjp(_CustomFunction):
         fix = "return a cotangent for each leaf of the argument"
         for i, (x_bar, primal) in enumerate(zip(result, arguments, strict=True)):
             source = functools.partial(argument, i)
+            # Paths are formatted only for an error: walking the argument for each leaf would take quadratic time.
             label = lambda path, source=source: f"{where}, the cotangent of {source(path)}"
             leaves = zip(tree_leaves(primal), _derivative_leaves(label, x_bar, primal, source, fix), strict=True)
             out += [_check_derivative(a, c, True, functools.partial(mismatch, i, n)) for n, (a, c) in enumerate(leaves)]

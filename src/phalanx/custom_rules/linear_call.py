@@ -134,7 +134,7 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args: PyTree, l
     residuals, residual_tree = tree_flatten(residual_args)
     xs, tree = tree_flatten(linear_args)
     leaves, function, jaxpr = trace_flat(fun, (residual_args, linear_args), function_name(fun))
-    k = len(jaxpr.consts)
+    k = len(jaxpr.consts)  # the leading residuals, which `fun` closes over and the user's transpose does not receive
     avals = [get_aval(x).to_tangent() for x in xs]
 
     def back(held: Sequence[Any], cts: Sequence[Any]) -> list:

@@ -116,6 +116,7 @@ def divide_by_number(x: Size, y: int, scope: Ring) -> tuple[Any, Any, int]:
     terms = dict(terms_of(x, scope))
     quotient = make_dim({m: c // y for m, c in terms.items()}, scope)
     terms = {m: c % y for m, c in terms.items()}
+    # The constant is rounded down apart from the others: floor((d*x + c) / (d*y)) is floor((x + floor(c / d)) / y).
     constant = terms.pop(scope.one, 0)
     shared = math.gcd(y, *terms.values())
     return quotient, make_dim({m: c // shared for m, c in terms.items()}, scope) + constant // shared, y // shared

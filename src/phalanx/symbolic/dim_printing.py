@@ -31,6 +31,8 @@ def _extract_remainders(x: Polynomial) -> tuple[Terms, list[tuple[str, int]]]:
             if not in_product or coefficient % in_product:
                 continue
             times = -coefficient // in_product
+            # Every term of the remainder must occur with its sign and at least its size: it replaces terms, and
+            # must not add others that cancel it.
             remainder = [*((m, c * times) for m, c in terms_of(inner, scope)), *((m, -c * times) for m, c in product)]
             if all(terms.get(m, 0) * c > 0 and abs(terms[m]) >= abs(c) for m, c in remainder):
                 for m, c in remainder:

@@ -58,6 +58,7 @@ class _Tableau:
             if column is None:
                 return True
             rows = zip(self.rows[:-1], self.basis, strict=True)
+            # The smallest ratio keeps all multipliers non-negative after the pivot.
             ratios = [(Fraction(row[-1], row[column]), b, i) for i, (row, b) in enumerate(rows) if row[column] > 0]
             if not ratios:
                 self.is_unbounded = True

@@ -145,6 +145,7 @@ def jvp_jaxpr(jaxpr: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool] | bool
     tangent_avals = [a.to_tangent() for a in select_flagged(primal_avals, nonzero)]
 
     def fun(*args: Any) -> list:
+        # Inputs without a tangent get a symbolic zero here, so that rules skip them instead of computing with zeros.
         primals = args[: len(primal_avals)]
         tangents = join_tangents(primal_avals, nonzero, args[len(primal_avals) :])
         out, out_dot = jvp_flat(functools.partial(run_jaxpr, jaxpr), primals, tangents, jaxpr.debug_name)

@@ -19,6 +19,7 @@ class LinearTrace(StagingTrace):
     compiles = False
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+        # A loop instead of `any` with a generator, since this runs for every operation under `grad`.
         for x in args:
             if type(x) is StagedTracer and x._trace is self:
                 break

@@ -387,6 +387,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
     """
     if is_leaf is None:
         return pytree.all_leaves(iterable)
+    # A node that `is_leaf` accepts is its own only leaf; an empty node has no leaves.
     return all(len(leaves := _flatten(x, is_leaf)[0]) == 1 and leaves[0] is x for x in iterable)
 
 
