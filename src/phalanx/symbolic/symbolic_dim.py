@@ -207,12 +207,14 @@ class Dim(Polynomial):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        # `type(self)` is `Dim`, whose name may be unbound: tables of types compare keys while the interpreter exits.
+        # Names of this module are None while the interpreter exits, when tables of types still compare their keys:
+        # hence `type(self)` for `Dim`, and the last test of the second condition.
         if type(other) is not int and type(other) is not type(self) and (other := _as_size(other)) is None:
             return NotImplemented
         # Sizes that are equal for all values are equal for the sample, so different hashes settle most questions at
         # once.
-        if hash(self) != hash(other) or (type(other) is type(self) and other.scope is not self.scope):
+        is_foreign = type(other) is type(self) and other.scope is not self.scope
+        if hash(self) != hash(other) or is_foreign or bounds is None:
             return False
         return bounds(self - other) == (0, 0)
 
