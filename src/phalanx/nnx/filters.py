@@ -35,19 +35,20 @@ def to_predicate(filter: Filter) -> Predicate:
       >>> nnx.filterlib.to_predicate((nnx.Param, "dropout"))
       Any(OfType(Param), WithTag('dropout'))
     """
-    if isinstance(filter, str):
-        return WithTag(filter)
-    if isinstance(filter, type):
-        return OfType(filter)
-    if filter is Ellipsis or filter is True:
-        return Everything()
-    if filter is None or filter is False:
-        return Nothing()
-    # After the types, which are callable as well.
-    if callable(filter):
-        return filter
-    if isinstance(filter, list | tuple):
-        return AnyOf(*filter)
+    match filter:
+        case str():
+            return WithTag(filter)
+        case type():
+            return OfType(filter)
+        case _ if filter is Ellipsis or filter is True:
+            return Everything()
+        case None | False:
+            return Nothing()
+        # After the types, which are callable as well.
+        case _ if callable(filter):
+            return filter
+        case list() | tuple():
+            return AnyOf(*filter)
     raise ArgumentTypeError(
         "filter",
         expected="a type, a tag, a predicate of path and value, `...`, a bool, None, or a list of filters",
@@ -104,7 +105,17 @@ class PathContains:
         return f"PathContains({self.key!r})"
 
 
-class PathIn:
+class _ComparedByValue:
+    """A filter that equals others of its class with the same arguments, so that caches find both."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+
+class PathIn(_ComparedByValue):
     """Matches values at one of several paths.
 
     Args:
@@ -121,12 +132,6 @@ class PathIn:
 
     def __call__(self, path: tuple, x: object) -> bool:
         return path in self.paths
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is PathIn and self.paths == other.paths
-
-    def __hash__(self) -> int:
-        return hash(self.paths)
 
     def __repr__(self) -> str:
         return f"PathIn{tuple(sorted(self.paths, key=str))!r}"
@@ -154,17 +159,11 @@ class OfType:
         return f"OfType({self.type.__name__})"
 
 
-class _Combined:
-    """A filter made of other filters; two are equal if they combine equal filters in the same way."""
+class _Combined(_ComparedByValue):
+    """A filter made of other filters."""
 
     def __init__(self, *filters: Filter):
         self.predicates = tuple(to_predicate(f) for f in filters)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.predicates == other.predicates
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.predicates))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__.removesuffix('Of')}({', '.join(map(repr, self.predicates))})"

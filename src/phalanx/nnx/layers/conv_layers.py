@@ -21,6 +21,7 @@ from phalanx.nnx.layers.parameter_init import (
     make_parameter,
     promote_dtype,
     value_or_none,
+    without_none,
     zeros_init,
 )
 from phalanx.nnx.rngs import Rngs
@@ -79,16 +80,6 @@ def _channels_last(ndim: int) -> lax.ConvDimensionNumbers:
     return lax.ConvDimensionNumbers(array, (ndim - 1, ndim - 2, *range(ndim - 2)), array)
 
 
-def _check_mask(where: str, mask: Any, shape: tuple) -> None:
-    if mask is not None and np.shape(mask) != shape:
-        raise ArgumentError(
-            f"{where}, argument mask",
-            expected=f"the kernel's shape {shape}",
-            got=f"shape {np.shape(mask)}",
-            fix="give one number for each weight",
-        )
-
-
 @eager_jit(static_argnames=("strides", "padding", "input_dilation", "kernel_dilation", "groups"))
 def _convolve(
     x: Array,
@@ -116,9 +107,6 @@ def _convolve(
         halves = [(r, 0) if padding == "CAUSAL" else (r // 2, r - r // 2) for r in reach]
         x = jnp.pad(x, [(0, 0), *halves, (0, 0)], mode=_PADDED_BEFORE[padding])
         padding = "VALID"
-    options: dict[str, Any] = {} if preferred is None else {"preferred_element_type": preferred}
-    if placed is not None:
-        options["out_sharding"] = placed
     y = convolve(
         x,
         kernel,
@@ -129,18 +117,60 @@ def _convolve(
         dimension_numbers=_channels_last(x.ndim),
         feature_group_count=groups,
         precision=precision,
-        **options,
+        **without_none(preferred_element_type=preferred, out_sharding=placed),
     )
     return y if bias is None else y + bias
 
 
-def _as_batch(x: Any, spatial: int) -> tuple[Any, tuple]:
-    """Flatten the batch dimensions of an array to one; returns the array and the sizes of these dimensions."""
-    lead = x.shape[: x.ndim - spatial - 1]
-    return (x if len(lead) == 1 else x.reshape(math.prod(lead), *x.shape[len(lead) :])), lead
+class _Convolution(Layer):
+    """The base class of convolutions: creates kernel and bias, and stores the constructor arguments."""
+
+    def _initialize(self, where: str, arguments: Mapping[str, Any], channels: tuple[int, int], options: str) -> None:
+        """Create the parameters, and set attributes.
+
+        Args:
+          where: the name of the layer, for error messages.
+          arguments: `locals()` of the constructor.
+          channels: the last two dimensions of the kernel.
+          options: the names of further arguments to store.
+        """
+        self.kernel_size = as_tuple(arguments["kernel_size"])
+        shape = self.kernel_shape = (*self.kernel_size, *channels)
+        mask, ndim = arguments["mask"], len(self.kernel_size)
+        if mask is not None and np.shape(mask) != shape:
+            raise ArgumentError(
+                f"{where}, argument mask",
+                expected=f"the kernel's shape {shape}",
+                got=f"shape {np.shape(mask)}",
+                fix="give one number for each weight",
+            )
+        for name in ("strides", "input_dilation", "kernel_dilation"):
+            if name in arguments:
+                setattr(self, name, _to_spatial_tuple(f"{where}, argument {name}", arguments[name], ndim))
+        self.padding = canonical_padding(f"{where}, argument padding", arguments["padding"], ndim)
+        self._check_padding()
+        rngs, dtype, metadata = (arguments[name] for name in ("rngs", "param_dtype", "kernel_metadata"))
+        self.kernel = make_parameter(Param, arguments["kernel_init"], rngs.params(), shape, dtype, metadata)
+        use_bias, init, metadata = (arguments[name] for name in ("use_bias", "bias_init", "bias_metadata"))
+        self._make_bias(use_bias, init, rngs, (arguments["out_features"],), dtype, metadata)
+        common = "in_features out_features use_bias mask dtype param_dtype precision kernel_init bias_init "
+        self._store_options(arguments, f"{common} promote_dtype preferred_element_type {options}")
+
+    def _check_padding(self) -> None:
+        """Check that the layer supports the padding."""
+
+    def _apply(self, where: str, inputs: Any, num_channels: int, convolve: Callable, *options: Any) -> Any:
+        """Convolve an array with any number of batch dimensions, which are flattened to one."""
+        check_features(where, inputs, (-1,), (num_channels,))
+        x = jnp.asarray(inputs)
+        lead = x.shape[: x.ndim - len(self.kernel_size) - 1]
+        x = x if len(lead) == 1 else x.reshape(math.prod(lead), *x.shape[len(lead) :])
+        bias = value_or_none(self.bias)
+        y = convolve(x, self.kernel.value, bias, self.mask, self.strides, self.padding, *options)
+        return y if len(lead) == 1 else y.reshape(*lead, *y.shape[1:])
 
 
-class Conv(Layer):
+class Conv(_Convolution):
     """A convolution: num[*batch, *spatial, in_features] -> num[*batch, *spatial, out_features].
 
     Args:
@@ -194,7 +224,6 @@ class Conv(Layer):
         kernel_metadata: Mapping[str, Any] = NO_METADATA,
         bias_metadata: Mapping[str, Any] = NO_METADATA,
     ):
-        self.kernel_size = as_tuple(kernel_size)
         if in_features % feature_group_count or out_features % feature_group_count:
             raise ArgumentError(
                 "nnx.Conv, argument feature_group_count",
@@ -202,27 +231,17 @@ class Conv(Layer):
                 got=feature_group_count,
                 fix="change feature_group_count, or the numbers of channels to multiples of it",
             )
-        self.kernel_shape = (*self.kernel_size, in_features // feature_group_count, out_features)
-        _check_mask("nnx.Conv", mask, self.kernel_shape)
-        ndim = len(self.kernel_size)
-        self.strides = _to_spatial_tuple("nnx.Conv, argument strides", strides, ndim)
-        self.input_dilation = _to_spatial_tuple("nnx.Conv, argument input_dilation", input_dilation, ndim)
-        self.kernel_dilation = _to_spatial_tuple("nnx.Conv, argument kernel_dilation", kernel_dilation, ndim)
-        self.padding = canonical_padding("nnx.Conv, argument padding", padding, ndim)
-        if self.padding == "CAUSAL" and ndim != 1:
+        channels = in_features // feature_group_count, out_features
+        self._initialize("nnx.Conv", locals(), channels, "feature_group_count conv_general_dilated")
+
+    def _check_padding(self) -> None:
+        if self.padding == "CAUSAL" and len(self.kernel_size) != 1:
             raise ArgumentError(
                 "nnx.Conv, argument padding",
                 expected="one spatial dimension for 'CAUSAL'",
                 got=f"kernel_size={self.kernel_size}",
                 fix="pass padding as pairs (before, after) for each spatial dimension",
             )
-        self.kernel = make_parameter(Param, kernel_init, rngs.params(), self.kernel_shape, param_dtype, kernel_metadata)
-        self._make_bias(use_bias, bias_init, rngs, (out_features,), param_dtype, bias_metadata)
-        self._store_options(
-            locals(),
-            "in_features out_features feature_group_count use_bias mask dtype param_dtype precision "
-            "kernel_init bias_init conv_general_dilated promote_dtype preferred_element_type",
-        )
 
     def __call__(self, inputs: ArrayLike, out_sharding: ShardingLike | None = None) -> Any:
         """Convolve.
@@ -237,16 +256,11 @@ class Conv(Layer):
         Raises:
           ShapeError: the number of channels differs from that of the layer.
         """
-        kernel = self.kernel.value
-        check_features("nnx.Conv", inputs, (-1,), (kernel.shape[-2] * self.feature_group_count,))
-        x, lead = _as_batch(jnp.asarray(inputs), len(self.kernel_size))
-        y = _convolve(
-            x,
-            kernel,
-            value_or_none(self.bias),
-            self.mask,
-            self.strides,
-            self.padding,
+        return self._apply(
+            "nnx.Conv",
+            inputs,
+            self.kernel.value.shape[-2] * self.feature_group_count,
+            _convolve,
             self.input_dilation,
             self.kernel_dilation,
             self.feature_group_count,
@@ -257,7 +271,6 @@ class Conv(Layer):
             self.promote_dtype,
             self.conv_general_dilated,
         )
-        return y if len(lead) == 1 else y.reshape(*lead, *y.shape[1:])
 
 
 @eager_jit(static_argnames=("strides", "padding", "dilation", "flipped"))
@@ -277,7 +290,6 @@ def _convolve_transposed(
 ) -> Any:
     """Compute the transposed convolution of num[batch, *spatial, channels] with a kernel, and add a bias."""
     x, kernel, bias = promote((x, kernel if mask is None else kernel * mask, bias), dtype=dtype)
-    options: dict[str, Any] = {} if preferred is None else {"preferred_element_type": preferred}
     y = lax.conv_transpose(
         x,
         kernel,
@@ -287,7 +299,7 @@ def _convolve_transposed(
         dimension_numbers=_channels_last(x.ndim),
         transpose_kernel=flipped,
         precision=precision,
-        **options,
+        **without_none(preferred_element_type=preferred),
     )
     if padding == "CIRCULAR":
         for dim, (n, s) in enumerate(zip(x.shape[1:-1], strides), 1):
@@ -315,7 +327,7 @@ def _wrap_periodically(y: Any, dim: int, period: int, flipped: bool) -> Any:
     return y.reshape(shape).sum(dim)
 
 
-class ConvTranspose(Layer):
+class ConvTranspose(_Convolution):
     """A transposed convolution, which enlarges the spatial dimensions by the strides.
 
     Args:
@@ -358,28 +370,17 @@ class ConvTranspose(Layer):
         kernel_metadata: Mapping[str, Any] = NO_METADATA,
         bias_metadata: Mapping[str, Any] = NO_METADATA,
     ):
-        self.kernel_size = as_tuple(kernel_size)
         channels = (out_features, in_features) if transpose_kernel else (in_features, out_features)
-        self.kernel_shape = (*self.kernel_size, *channels)
-        _check_mask("nnx.ConvTranspose", mask, self.kernel_shape)
-        ndim = len(self.kernel_size)
-        self.strides = _to_spatial_tuple("nnx.ConvTranspose, argument strides", strides, ndim)
-        self.kernel_dilation = _to_spatial_tuple("nnx.ConvTranspose, argument kernel_dilation", kernel_dilation, ndim)
-        self.padding = canonical_padding("nnx.ConvTranspose, argument padding", padding, ndim)
+        self._initialize("nnx.ConvTranspose", locals(), channels, "transpose_kernel")
+
+    def _check_padding(self) -> None:
         if self.padding in ("CAUSAL", "REFLECT"):
             raise ArgumentError(
                 "nnx.ConvTranspose, argument padding",
                 expected="another padding for a transpose",
-                got=repr(padding),
+                got=repr(self.padding),
                 fix="slice the result of 'VALID'",
             )
-        self.kernel = make_parameter(Param, kernel_init, rngs.params(), self.kernel_shape, param_dtype, kernel_metadata)
-        self._make_bias(use_bias, bias_init, rngs, (out_features,), param_dtype, bias_metadata)
-        self._store_options(
-            locals(),
-            "in_features out_features use_bias mask dtype param_dtype precision kernel_init bias_init "
-            "transpose_kernel promote_dtype preferred_element_type",
-        )
 
     def __call__(self, inputs: ArrayLike) -> Any:
         """Convolve.
@@ -393,16 +394,11 @@ class ConvTranspose(Layer):
         Raises:
           ShapeError: the number of channels differs from that of the layer.
         """
-        kernel = self.kernel.value
-        check_features("nnx.ConvTranspose", inputs, (-1,), (kernel.shape[-1 if self.transpose_kernel else -2],))
-        x, lead = _as_batch(jnp.asarray(inputs), len(self.kernel_size))
-        y = _convolve_transposed(
-            x,
-            kernel,
-            value_or_none(self.bias),
-            self.mask,
-            self.strides,
-            self.padding,
+        return self._apply(
+            "nnx.ConvTranspose",
+            inputs,
+            self.kernel.value.shape[-1 if self.transpose_kernel else -2],
+            _convolve_transposed,
             self.kernel_dilation,
             self.transpose_kernel,
             self.dtype,
@@ -410,4 +406,3 @@ class ConvTranspose(Layer):
             self.preferred_element_type,
             self.promote_dtype,
         )
-        return y if len(lead) == 1 else y.reshape(*lead, *y.shape[1:])

@@ -114,10 +114,8 @@ class Dropout(Layer):
                 got=rate,
                 fix="pass a fraction, such as 0.1 to drop one element in ten",
             )
-        self.rate = rate
-        self.broadcast_dims = tuple(broadcast_dims)
-        self.deterministic = deterministic
-        self.rng_collection = rng_collection
+        broadcast_dims = tuple(broadcast_dims)
+        self._store_options(locals(), "rate broadcast_dims deterministic rng_collection")
         self.rngs = fork_stream("nnx.Dropout", rngs, rng_collection)
 
     def __call__(self, inputs: ArrayLike, *, deterministic: bool | None = None, rngs: Any = None) -> Any:
@@ -134,9 +132,7 @@ class Dropout(Layer):
         Raises:
           ArgumentError: there are no random streams.
         """
-        if deterministic is None:
-            deterministic = self.deterministic
-        if deterministic or self.rate == 0:
+        if (self.deterministic if deterministic is None else deterministic) or self.rate == 0:
             return inputs
         inputs = jnp.asarray(inputs)
         if self.rate == 1:

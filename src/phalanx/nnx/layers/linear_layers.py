@@ -22,6 +22,7 @@ from phalanx.nnx.layers.parameter_init import (
     make_parameter,
     promote_dtype,
     value_or_none,
+    without_none,
     zeros_init,
 )
 from phalanx.nnx.rngs import Rngs
@@ -46,9 +47,7 @@ def dense(
 ) -> Any:
     """Compute the product of an input and a kernel over given dimensions, plus a bias."""
     x, kernel, bias = promote((x, kernel, bias), dtype=dtype)
-    options: dict[str, Any] = {} if preferred is None else {"preferred_element_type": preferred}
-    if placed is not None:
-        options["out_sharding"] = placed
+    options = without_none(preferred_element_type=preferred, out_sharding=placed)
     y = dot_general(x, kernel, dims, precision=precision, **options)
     return y if bias is None else y + bias
 
@@ -225,11 +224,9 @@ class LinearGeneral(Layer):
             param_dtype,
             kernel_metadata,
         )
-        self.bias = None
-        if use_bias:
-            bias_shape = (*batch, *self.out_features)
-            init = lambda key, shape, dtype: bias_init(key, (math.prod(shape),), dtype).reshape(shape)
-            self.bias = make_parameter(Param, init, rngs.params(), bias_shape, param_dtype, bias_metadata)
+        bias_shape = (*batch, *self.out_features)
+        flat_init = flatten_initializer(bias_init, None)
+        self._make_bias(use_bias, flat_init, rngs, bias_shape, param_dtype, bias_metadata)
         self._store_options(
             locals(),
             "use_bias dtype param_dtype kernel_init bias_init precision promote_dtype dot_general "
@@ -274,9 +271,7 @@ class LinearGeneral(Layer):
         if bias is not None and batch:
             between = ndim - len(axis) - len(batch)
             bias = bias.reshape(bias.shape[: len(batch)] + (1,) * between + bias.shape[len(batch) :])
-        dot_general = self.dot_general or lax.dot_general
-        if self.dot_general_cls is not None:
-            dot_general = self.dot_general_cls()
+        given = self.dot_general if self.dot_general_cls is None else self.dot_general_cls()
         return apply_dense(
             inputs,
             kernel,
@@ -287,7 +282,7 @@ class LinearGeneral(Layer):
             self.preferred_element_type,
             out_sharding,
             self.promote_dtype,
-            dot_general,
+            given or lax.dot_general,
         )
 
 
@@ -331,14 +326,13 @@ class Einsum(Layer):
         if einsum_str is not None:
             _split_subscripts(einsum_str)
         self.kernel = make_parameter(Param, kernel_init, rngs.params(), kernel_shape, param_dtype, kernel_metadata)
-        self.bias = None
-        if bias_shape is not None:
-            self.bias = make_parameter(Param, bias_init, rngs.params(), bias_shape, param_dtype, bias_metadata)
-        self.einsum_str = einsum_str
+        self._make_bias(bias_shape is not None, bias_init, rngs, bias_shape or (), param_dtype, bias_metadata)
         self.kernel_shape = tuple(kernel_shape)
         self.bias_shape = None if bias_shape is None else tuple(bias_shape)
         self._store_options(
-            locals(), "dtype param_dtype precision kernel_init bias_init promote_dtype einsum_op preferred_element_type"
+            locals(),
+            "einsum_str dtype param_dtype precision kernel_init bias_init promote_dtype einsum_op "
+            "preferred_element_type",
         )
 
     def __call__(
@@ -367,13 +361,9 @@ class Einsum(Layer):
             )
         x_names, kernel_names, y_names = _split_subscripts(text)
         x, kernel, bias = self.promote_dtype((inputs, self.kernel.value, value_or_none(self.bias)), dtype=self.dtype)
-        options: dict[str, Any] = {} if out_sharding is None else {"out_sharding": out_sharding}
-        if self.preferred_element_type is not None:
-            options["preferred_element_type"] = self.preferred_element_type
+        options = without_none(out_sharding=out_sharding, preferred_element_type=self.preferred_element_type)
         y = self.einsum_op(text.replace(" ", ""), x, kernel, precision=self.precision, **options)
-        if bias is None:
-            return y
-        return y + bias.reshape(_bias_shape(y, y_names, kernel_names, bias.shape))
+        return y if bias is None else y + bias.reshape(_bias_shape(y, y_names, kernel_names, bias.shape))
 
 
 def _split_subscripts(text: str) -> tuple[str, str, str]:
@@ -448,11 +438,9 @@ class Embed(Layer):
     ):
         shape = (num_embeddings, features)
         self.embedding = make_parameter(Param, embedding_init, rngs.params(), shape, param_dtype, embedding_metadata)
-        self.num_embeddings = num_embeddings
-        self.features = features
         # Unlike other layers, an embedding has integer inputs, which must not take part in the promotion.
         self.dtype = dtype or self.embedding.value.dtype
-        self._store_options(locals(), "param_dtype embedding_init promote_dtype")
+        self._store_options(locals(), "num_embeddings features param_dtype embedding_init promote_dtype")
 
     def __call__(self, inputs: ArrayLike, out_sharding: ShardingLike | None = None) -> Any:
         """Look up vectors.
@@ -489,5 +477,5 @@ class Embed(Layer):
           num[..., num_embeddings].
         """
         query, table = self.promote_dtype((query, self.embedding.value), dtype=self.dtype)
-        options: dict[str, Any] = {} if out_sharding is None else {"out_sharding": out_sharding}
-        return lax.dot_general(query, table, (((query.ndim - 1,), (1,)), ((), ())), **options)
+        dims = (((query.ndim - 1,), (1,)), ((), ()))
+        return lax.dot_general(query, table, dims, **without_none(out_sharding=out_sharding))

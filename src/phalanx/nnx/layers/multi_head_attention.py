@@ -15,7 +15,7 @@ from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.nnx.layers.dropout import draw_key, fork_stream
 from phalanx.nnx.layers.linear_layers import LinearGeneral
 from phalanx.nnx.layers.norm_layers import LayerNorm
-from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, lecun_normal, promote_dtype, zeros_init
+from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, lecun_normal, promote_dtype, without_none, zeros_init
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs, RngStream
 from phalanx.nnx.variable import Cache, Intermediate
@@ -353,17 +353,17 @@ class MultiHeadAttention(Layer):
         query_ln_scale_metadata: Mapping[str, Any] = NO_METADATA,
         key_ln_scale_metadata: Mapping[str, Any] = NO_METADATA,
     ):
-        self.num_heads = num_heads
-        self.in_features = in_features
+        self._store_options(
+            locals(),
+            "num_heads in_features dtype broadcast_dropout dropout_rate deterministic precision attention_fn decode "
+            "normalize_qk",
+        )
         self.qkv_features = in_features if qkv_features is None else qkv_features
         self.out_features = in_features if out_features is None else out_features
         self.in_kv_features = in_features if in_kv_features is None else in_kv_features
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self._check()
         self.head_dim = self.qkv_features // num_heads
-        self._store_options(
-            locals(), "dtype broadcast_dropout dropout_rate deterministic precision attention_fn decode normalize_qk"
-        )
         common: dict[str, Any] = dict(
             dtype=dtype, param_dtype=param_dtype, precision=precision, use_bias=use_bias, rngs=rngs
         )
@@ -493,9 +493,7 @@ class MultiHeadAttention(Layer):
             key, value, seen = self._update_cache(query, key, value)
             mask = combine_masks(mask, seen)
         drops = self._has_dropout(deterministic)
-        dropout_rng = None
-        if drops:
-            dropout_rng = draw_key(self, self.rngs if rngs is None else rngs, "dropout")
+        dropout_rng = draw_key(self, self.rngs if rngs is None else rngs, "dropout") if drops else None
         options = {"is_causal": is_causal} if is_causal or _takes(self.attention_fn, "is_causal") else {}
         if input_positions is not None:
             options["input_positions"] = input_positions
@@ -549,12 +547,8 @@ class MultiHeadAttention(Layer):
         # Positions behind the index hold zeros or stale values, which the mask excludes.
         index = self.cache_index.value
         start = (*[0] * len(batch), index, 0, 0)
-        self.cached_key.value = lax.dynamic_update_slice(
-            self.cached_key.value, key.astype(self.cached_key.value.dtype), start
-        )
-        self.cached_value.value = lax.dynamic_update_slice(
-            self.cached_value.value, value.astype(self.cached_value.value.dtype), start
-        )
+        for cache, new in ((self.cached_key, key), (self.cached_value, value)):
+            cache.value = lax.dynamic_update_slice(cache.value, new.astype(cache.value.dtype), start)
         self.cache_index.value = index + 1
         seen = jnp.broadcast_to(jnp.arange(length) <= index, (*batch, 1, 1, length))
         return self.cached_key.value, self.cached_value.value, seen
@@ -574,10 +568,8 @@ class MultiHeadAttention(Layer):
           batch_size: the number of sequences in a new cache; requires max_length.
           max_length: the maximum length of decoded sequences.
         """
-        if deterministic is not None:
-            self.deterministic = deterministic
-        if decode is not None:
-            self.decode = decode
+        for name, value in without_none(deterministic=deterministic, decode=decode).items():
+            setattr(self, name, value)
         if batch_size is not None and max_length is not None:
             batch = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
             self.init_cache((*batch, max_length, self.in_features))

@@ -151,7 +151,12 @@ class _Normalization(Layer):
         common = "num_features epsilon dtype param_dtype use_scale axis_name axis_index_groups use_fast_variance "
         self._store_options(arguments, f"{common} promote_dtype {options}")
 
-    def _apply(self, x: Any, mask: Any, dims: tuple, features: tuple, centered: bool = True) -> Any:
+    def _apply(self, x: Any, mask: Any, dims: tuple | None = None, centered: bool = True) -> Any:
+        """Normalize over dimensions, by default `reduction_axes`."""
+        x = jnp.asarray(x)
+        features = _dims(self.feature_axes, x.ndim)
+        check_features(f"nnx.{type(self).__name__}", x, features[-1:], (self.num_features,))
+        dims = _dims(self.reduction_axes, x.ndim) if dims is None else dims
         return _normalize_over(
             x,
             value_or_none(self.scale),
@@ -331,10 +336,7 @@ class LayerNorm(_Normalization):
         Raises:
           ShapeError: the number of features differs from that of the layer.
         """
-        x = jnp.asarray(x)
-        features = _dims(self.feature_axes, x.ndim)
-        check_features(f"nnx.{type(self).__name__}", x, features[-1:], (self.num_features,))
-        return self._apply(x, mask, _dims(self.reduction_axes, x.ndim), features)
+        return self._apply(x, mask)
 
 
 class RMSNorm(_Normalization):
@@ -383,10 +385,7 @@ class RMSNorm(_Normalization):
         Returns:
           An array of the shape of `x`.
         """
-        x = jnp.asarray(x)
-        features = _dims(self.feature_axes, x.ndim)
-        check_features("nnx.RMSNorm", x, features[-1:], (self.num_features,))
-        return self._apply(x, mask, _dims(self.reduction_axes, x.ndim), features, centered=False)
+        return self._apply(x, mask, centered=False)
 
 
 class InstanceNorm(_Normalization):
@@ -442,9 +441,7 @@ class InstanceNorm(_Normalization):
         Raises:
           ShapeError: there are more or fewer features, or they are in the dimension of the examples.
         """
-        x = jnp.asarray(x)
-        features = _dims(self.feature_axes, x.ndim)
-        check_features("nnx.InstanceNorm", x, features[-1:], (self.num_features,))
+        features = _dims(self.feature_axes, np.ndim(x))
         if 0 in features:
             raise ShapeError(
                 "nnx.InstanceNorm, inputs",
@@ -452,7 +449,7 @@ class InstanceNorm(_Normalization):
                 got=f"features in dimension {features}",
                 fix="move them with jnp.moveaxis(x, 0, -1)",
             )
-        return self._apply(x, mask, tuple(d for d in range(1, x.ndim) if d not in features), features)
+        return self._apply(x, mask, tuple(d for d in range(1, np.ndim(x)) if d not in features))
 
 
 @eager_jit(static_argnames=("dims", "num_groups", "epsilon", "groups", "fast"))
@@ -475,12 +472,10 @@ def _normalize_groups(
     split = lambda a: a.reshape(*a.shape[:-1], num_groups, size)
     if mask is not None:
         mask = split(jnp.broadcast_to(mask, x.shape))
-    mean, var = compute_statistics(
-        split(x), (*[d for d in dims if d != x.ndim - 1], x.ndim), mask, axis_name, groups, fast
-    )
-    # One value per group is repeated for the channels of the group.
-    mean, var = (jnp.repeat(s, size, axis=-1) for s in (mean, var))
     kept = tuple(d for d in dims if d != x.ndim - 1)
+    statistics = compute_statistics(split(x), (*kept, x.ndim), mask, axis_name, groups, fast)
+    # One value per group is repeated for the channels of the group.
+    mean, var = (jnp.repeat(s, size, axis=-1) for s in statistics)
     return normalize(x, mean, var, scale, bias, kept, (x.ndim - 1,), epsilon, dtype, promote)
 
 

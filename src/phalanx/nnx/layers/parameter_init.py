@@ -71,12 +71,16 @@ def make_parameter(
     return kind(_compile_initializer(init, shape, dtype, sharding)(key), **metadata)
 
 
-def flatten_initializer(init: Callable, num_in: int) -> Callable:
-    """An initializer that treats a kernel as a matrix whose rows are its first `num_in` dimensions."""
+def flatten_initializer(init: Callable, num_in: int | None) -> Callable:
+    """An initializer that treats a kernel as a matrix whose rows are its first `num_in` dimensions.
+
+    With None for `num_in`, it treats a bias as a vector.
+    """
 
     @functools.wraps(init)
     def initialize(key: PRNGKey, shape: tuple, dtype: DTypeLike) -> Array:
-        return init(key, (math.prod(shape[:num_in]), math.prod(shape[num_in:])), dtype).reshape(shape)
+        parts = (shape,) if num_in is None else (shape[:num_in], shape[num_in:])
+        return init(key, tuple(map(math.prod, parts)), dtype).reshape(shape)
 
     return initialize
 
@@ -116,6 +120,11 @@ def as_tuple(x: object) -> tuple:
 def value_or_none(variable: Variable | None) -> Any:
     """The value of a variable; None for None."""
     return None if variable is None else variable.value
+
+
+def without_none(**options: Any) -> dict[str, Any]:
+    """The options that are given: those whose value is not None."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 class Layer(Module):
