@@ -276,6 +276,7 @@ class Object:
         object.__delattr__(self, name)
 
     def __getstate__(self) -> tuple:
+        # The trace, the version and the cached graph belong to this process and are created anew by `allocate`.
         return dict(self.__dict__), self._marks
 
     def __setstate__(self, saved: tuple) -> None:

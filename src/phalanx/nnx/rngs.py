@@ -91,6 +91,7 @@ class MissingStreamError(ArgumentError, AttributeError, KeyError):
 def _to_key(x: ArrayLike | Variable) -> Any:
     """A key from a seed, a key, or the data of a key."""
     x = unwrap(x)
+    # A scalar is a seed. An array of integers is the data of a key, as `random.key_data` returns it.
     if isinstance(x, int) or (hasattr(x, "ndim") and x.ndim == 0 and not _is_key(x)):
         return random.key(x)
     # A shape stands for a key while `eval_shape` builds a model from abstract arguments.
@@ -174,6 +175,7 @@ class RngStream(Object, _DrawMethods):
         shape = () if isinstance(key, ShapeDtypeStruct) else key.shape
         self.tag = tag
         self.key = RngKey(key, tag=tag)
+        # As many counters as keys, so that a mapped function gets a key together with its counter.
         self.count = RngCount(jnp.zeros(shape, jnp.uint32), tag=tag)
 
     def __call__(self) -> PRNGKey:

@@ -144,6 +144,7 @@ def find_path(target: Any) -> str:
 
 def _find_parent(target: object, depth: int) -> tuple[object, str] | None:
     """The object that has a value as an attribute, or nested in up to three containers, and the path from there."""
+    # Three levels reach `model.blocks[0]["a"][1]`. Each further level asks for the referrers of every container found.
     # The referrers include frames and other temporary objects, which have neither marks nor elements and are skipped.
     for holder in gc.get_referrers(target):
         kind = type(holder)

@@ -321,6 +321,8 @@ def get_graph(node: PyTree) -> Graph:
     return graph
 
 
+# A model is passed together with few sets of other objects, such as its optimizer and its metrics. More entries mean
+# that these are created anew for each call, and would only keep them alive.
 _MAX_JOINTS = 8
 _variable_graphs: Cache[tuple, Graph] = Cache(
     "nnx.joint_graphs", 128

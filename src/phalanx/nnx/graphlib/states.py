@@ -236,6 +236,7 @@ class State(MutableMapping):
         return found
 
     def __getattr__(self, name: str) -> Any:
+        # `copy` and `pickle` look for special methods before `_mapping` is set, whose lookup would recurse without end.
         if name.startswith("__"):
             raise AttributeError(name)
         try:

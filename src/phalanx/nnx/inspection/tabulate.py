@@ -264,6 +264,7 @@ def tabulate(
         cells += [_format_variables(row, rows, k) for k in kinds]
         table.add_row(*map(Text, cells))
     table.caption = f"Total Parameters: {_format_size(variables) or '0 (0 B)'}"
+    # The result is text rather than a terminal's output: no color codes, and wide enough for most models.
     console = Console(**{"force_terminal": False, "width": 240, **console_kwargs})
     with console.capture() as capture:
         console.print(table)

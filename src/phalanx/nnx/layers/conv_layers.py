@@ -104,6 +104,7 @@ def _convolve(
     if padding in _PADDED_BEFORE:
         # The extent of the window beyond its first element, in input elements.
         reach = [(n - 1) * d for n, d in zip(kernel.shape, kernel_dilation)]
+        # Causal padding precedes the input only, so that no output depends on later inputs.
         halves = [(r, 0) if padding == "CAUSAL" else (r // 2, r - r // 2) for r in reach]
         x = jnp.pad(x, [(0, 0), *halves, (0, 0)], mode=_PADDED_BEFORE[padding])
         padding = "VALID"

@@ -135,6 +135,7 @@ class Dropout(Layer):
         if (self.deterministic if deterministic is None else deterministic) or self.rate == 0:
             return inputs
         inputs = jnp.asarray(inputs)
+        # The factor 1 / (1 - rate) of the elements that are kept would be infinite.
         if self.rate == 1:
             return jnp.zeros_like(inputs)
         key = draw_key(self, self.rngs if rngs is None else rngs, self.rng_collection)

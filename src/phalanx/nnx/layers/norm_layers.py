@@ -43,6 +43,7 @@ def _mean(x: Any, dims: tuple, mask: Any, axis_name: Any, groups: Any) -> Any:
 
 
 def _squared(x: Any) -> Any:
+    # The variance of complex numbers is E[|x - E[x]|^2], a real number, as in NumPy.
     return jnp.square(jnp.abs(x)) if jnp.iscomplexobj(x) else jnp.square(x)
 
 

@@ -433,6 +433,7 @@ _scan_jit = jit(_scan, static_argnums=(0, 1))
 
 def _run(cell: Any, carry: Any, xs: Any, last: Any, unroll: int) -> tuple[Any, Any]:
     """Run a cell and update its variables; returns the final carry and the outputs. One program if eager."""
+    # Inside a trace the loop becomes a part of the surrounding program, which needs no compiled function in it.
     scan = _scan_jit if state.trace is None else _scan
     definition, params, rest = split_merge.split(cell, Param, ...)
     carry, rest, ys = scan(definition, unroll, params, rest, carry, xs, last)

@@ -47,6 +47,7 @@ def _normalize_weight(
     # Negative dimensions count from the end, and depend on the rank of each weight.
     kept = () if dims is None else tuple(sorted(d % x.ndim for d in dims))
     over = tuple(d for d in range(x.ndim) if d not in kept)
+    # `epsilon` keeps the norm above 0, so that a weight of zeros gives zeros and finite derivatives.
     squares = jnp.sum(jnp.square(jnp.abs(x)), over, keepdims=True)
     y = x * lax.rsqrt(squares + epsilon)
     if scale is not None:

@@ -475,6 +475,7 @@ def get_cached_body(fun: Callable, key: Hashable, make: Callable[[Callable], Any
       key: everything else that the body depends on.
       make: makes the body from a function that calls `fun` through a weak reference.
     """
+    # A value of the cache that referred to its key `fun` would keep both alive, so that bodies call it weakly.
     try:
         cache = _bodies.get_or_make(fun, lambda: Cache("nnx.lifted_bodies", 1024))
         ref: Any = weakref.ref(fun)
