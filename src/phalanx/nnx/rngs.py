@@ -11,10 +11,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import phalanx.numpy as jnp
-from phalanx import random
+from phalanx import nn, numpy as jnp, random
 from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, TreeError, dtypes
-from phalanx.nn import initializers
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graphlib import Path, clone, iter_graph
 from phalanx.nnx.objects import Object
@@ -141,7 +139,7 @@ def _make_draw(name: str) -> Callable:
 
 def _make_initializer(name: str) -> Callable:
     def draw(self: Any, *args: Any, **kwargs: Any) -> Callable:
-        initializer = getattr(initializers, name)(*args, **kwargs)
+        initializer = getattr(nn.initializers, name)(*args, **kwargs)
         return lambda shape, *rest, **named: initializer(self(), shape, *rest, **named)
 
     draw.__doc__ = f"`initializers.{name}` without the key argument; each call takes the next key."

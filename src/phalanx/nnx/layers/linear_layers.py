@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from phalanx import lax, numpy as jnp
+from phalanx import lax, nn, numpy as jnp
 from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
-from phalanx.nn import initializers
 from phalanx.nnx.layers.parameter_init import (
     NO_METADATA,
     Layer,
@@ -30,7 +29,7 @@ from phalanx.nnx.variable import Param
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, DTypeLike, ShardingLike
 
-default_embed_init = initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
+default_embed_init = nn.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
 
 
 def dense(

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx import numpy as jnp
-from phalanx.nn import initializers
+from phalanx import nn, numpy as jnp
 from phalanx.nnx.layers.linear_layers import Linear, check_features
 from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, make_parameter, promote_dtype, zeros_init
 from phalanx.nnx.module import Module
@@ -17,7 +16,7 @@ from phalanx.nnx.variable import LoRAParam, Variable
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike, DTypeLike, ShardingLike
 
-he_uniform = initializers.he_uniform()
+he_uniform = nn.initializers.he_uniform()
 
 
 @eager_jit

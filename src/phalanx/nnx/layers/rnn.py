@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from phalanx import lax, nn, numpy as jnp
+from phalanx import lax, nn, numpy as jnp, spmd
 from phalanx.core import ArgumentError, state
-from phalanx.nn import initializers
 from phalanx.nnx.graphlib import split_merge
 from phalanx.nnx.layers.dropout import fork_stream
 from phalanx.nnx.layers.linear_layers import Linear
@@ -20,11 +19,10 @@ from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, lecun_normal, 
 from phalanx.nnx.rngs import Rngs, RngStream
 from phalanx.nnx.variable import Param
 from phalanx.runtime.eager_jit import eager_jit
-from phalanx.spmd import jit
 from phalanx.tree import tree_map
 from phalanx.typing import DTypeLike
 
-orthogonal = initializers.orthogonal()
+orthogonal = nn.initializers.orthogonal()
 
 
 class RNNCellBase(Layer):
@@ -428,7 +426,7 @@ def _scan(definition: Any, unroll: int, params: Any, rest: Any, carry: Any, xs: 
     return (carry if last is None else kept), rest, ys
 
 
-_scan_jit = jit(_scan, static_argnums=(0, 1))
+_scan_jit = spmd.jit(_scan, static_argnums=(0, 1))
 
 
 def _run(cell: Any, carry: Any, xs: Any, last: Any, unroll: int) -> tuple[Any, Any]:

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from phalanx import lax, numpy as jnp
+from phalanx import lax, nn, numpy as jnp
 from phalanx.core import ArgumentError
-from phalanx.nn import initializers
 from phalanx.nnx.filters import PathContains, to_predicate
 from phalanx.nnx.graphlib import format_path, split_merge, to_flat_state
 from phalanx.nnx.layers.parameter_init import Layer, make_parameter, ones_init, promote_dtype
@@ -22,7 +21,7 @@ from phalanx.nnx.variable import BatchStat, Param, Variable
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike, DTypeLike
 
-_normal = initializers.normal()
+_normal = nn.initializers.normal()
 
 
 def _matching(layer: Module, filter: Any) -> list[tuple[tuple, Variable]]:

@@ -13,8 +13,7 @@ import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-import phalanx.numpy as jnp
-from phalanx import lax
+from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, TreeError, format_code_position
 from phalanx.engine.cache import Cache
 from phalanx.nnx.graphlib import describe_difference, format_path, get_joint_graph
