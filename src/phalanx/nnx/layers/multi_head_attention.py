@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -102,10 +103,7 @@ def combine_masks(*masks: Any, dtype: DTypeLike = np.float32) -> Any:
             got=f"{[m.ndim for m in given]} dimensions",
             fix="give them a batch dimension",
         )
-    mask = given[0].astype(bool)
-    for other in given[1:]:
-        mask = jnp.logical_and(mask, other)
-    return mask.astype(dtype)
+    return functools.reduce(jnp.logical_and, given[1:], given[0].astype(bool)).astype(dtype)
 
 
 # --- the function ---

@@ -75,10 +75,9 @@ def get_named_sharding(tree: PyTree, mesh: Mesh) -> PyTree:
       ... ].value.spec
       PartitionSpec('x')
     """
-    specs = get_partition_spec(tree)
     return tree_map(
         lambda s: NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s,
-        specs,
+        get_partition_spec(tree),
         is_leaf=lambda x: isinstance(x, PartitionSpec),
     )
 

@@ -118,8 +118,7 @@ class Optimizer(Object):
         _check_gradients(params, grads)
         variables, structure = tree_flatten(self.opt_state, is_leaf=is_variable)
         opt_state = tree_unflatten(structure, [unwrap(v) for v in variables])
-        step = _get_step(self.tx)
-        new, opt_state, count = step(
+        new, opt_state, count = _get_step(self.tx)(
             _to_values(_to_state(grads)), opt_state, _to_values(params), self.step.value, _to_values(kwargs)
         )
         # The step does not change structures, so that new values are assigned in the order of the leaves.

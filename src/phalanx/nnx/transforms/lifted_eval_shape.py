@@ -45,16 +45,13 @@ def eval_shape(
     for variable in flatten_arguments(out).graph.variables:
         value, names = variable.raw_value, variable.sharding_names
         if isinstance(value, ShapeDtypeStruct) and names is not None:
-            metadata = variable.get_metadata()
-            mesh, rules = metadata.get("mesh"), metadata.get("sharding_rules")
-            variable.set_raw_value(shard_by_names(value, names, mesh, rules))
+            options = (variable.get_metadata(key, None) for key in ("mesh", "sharding_rules"))
+            variable.set_raw_value(shard_by_names(value, names, *options))
     return out
 
 
 def _to_shape(x: PyTree) -> PyTree:
-    if isinstance(x, ShapeDtypeStruct):
-        return x
-    if not is_array(x) and not isinstance(x, int | float | complex):
+    if isinstance(x, ShapeDtypeStruct) or not (is_array(x) or isinstance(x, int | float | complex)):
         return x
     aval = get_aval(x)
     return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
