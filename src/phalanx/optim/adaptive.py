@@ -221,19 +221,18 @@ def scale_by_adam(
     Source: D. P. Kingma and J. Ba (2014), arXiv:1412.6980; T. Dozat, ICLR workshop (2016) for `nesterov`.
     """
 
-    def init(params: PyTree) -> ScaleByAdamState:
-        return ScaleByAdamState(init_count(), zeros_like_tree(params, mu_dtype), zeros_like_tree(params))
-
     def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
         # Moments are updated in the promoted dtype, and only the stored first moment is cast to `mu_dtype`.
         mu = update_moment(updates, state.mu, b1, 1)
         nu = update_moment(updates, state.nu, b2, 2)
         count = safe_increment(state.count)
         mean, square = _correct_mean(updates, mu, b1, count, nesterov), bias_correction(nu, b2, count)
-        out = _divide_by_rms(mean, square, eps, eps_root)
-        return out, ScaleByAdamState(count, cast_tree(mu, mu_dtype), nu)
+        return _divide_by_rms(mean, square, eps, eps_root), ScaleByAdamState(count, cast_tree(mu, mu_dtype), nu)
 
-    return make_transformation(init, update)
+    return make_transformation(
+        lambda params: ScaleByAdamState(init_count(), zeros_like_tree(params, mu_dtype), zeros_like_tree(params)),
+        update,
+    )
 
 
 def _divide_by_rms(mean: PyTree, square: PyTree, eps: Scalar, eps_root: Scalar) -> PyTree:
@@ -274,8 +273,8 @@ def scale_by_amsgrad(
     """
 
     def init(params: PyTree) -> ScaleByAmsgradState:
-        nu, largest = zeros_like_tree(params), zeros_like_tree(params)
-        return ScaleByAmsgradState(init_count(), zeros_like_tree(params, mu_dtype), nu, largest)
+        mu, nu, largest = (zeros_like_tree(params, dtype) for dtype in (mu_dtype, None, None))
+        return ScaleByAmsgradState(init_count(), mu, nu, largest)
 
     def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
         mu = update_moment(updates, state.mu, b1, 1)
@@ -285,8 +284,8 @@ def scale_by_amsgrad(
         square = bias_correction(nu, b2, count) if bias_correction_nu else nu
         # The maximum is taken of the bias-corrected moments, as in Optax, and not of the raw ones.
         largest = tree_map(jnp.maximum, state.nu_max, square)
-        out = _divide_by_rms(mean, largest, eps, eps_root)
-        return out, ScaleByAmsgradState(count, cast_tree(mu, mu_dtype), nu, largest)
+        new = ScaleByAmsgradState(count, cast_tree(mu, mu_dtype), nu, largest)
+        return _divide_by_rms(mean, largest, eps, eps_root), new
 
     return make_transformation(init, update)
 
@@ -311,9 +310,6 @@ def scale_by_adamax(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) ->
     Source: D. P. Kingma and J. Ba (2014), arXiv:1412.6980, section 7.1.
     """
 
-    def init(params: PyTree) -> ScaleByAdamState:
-        return ScaleByAdamState(init_count(), zeros_like_tree(params), zeros_like_tree(params))
-
     def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
         mu = update_moment(updates, state.mu, b1, 1)
         # `eps` is added before the maximum, so that the division below is safe without another addition.
@@ -321,10 +317,11 @@ def scale_by_adamax(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) ->
             lambda g, v: jnp.maximum(jnp.abs(g) + match_dtype(eps, g), match_dtype(b2, v) * v), updates, state.nu
         )
         count = safe_increment(state.count)
-        out = tree_map(lambda m, v: m / v, bias_correction(mu, b1, count), nu)
-        return out, ScaleByAdamState(count, mu, nu)
+        return tree_map(jnp.divide, bias_correction(mu, b1, count), nu), ScaleByAdamState(count, mu, nu)
 
-    return make_transformation(init, update)
+    return make_transformation(
+        lambda params: ScaleByAdamState(init_count(), zeros_like_tree(params), zeros_like_tree(params)), update
+    )
 
 
 def scale_by_lion(
@@ -496,8 +493,7 @@ def _find_factored_dims(shape: tuple[int, ...], min_size: int) -> tuple[int, int
     if len(shape) < 2:
         return None
     # A stable sort makes the choice among equal dimensions deterministic, so saved states stay compatible.
-    order = np.argsort(shape, kind="stable")
-    row, column = int(order[-2]), int(order[-1])
+    row, column = np.argsort(shape, kind="stable")[-2:].tolist()
     return (row, column) if shape[row] >= min_size else None
 
 
@@ -517,8 +513,7 @@ def _update_factored_moments(
     v_row = (decay * v_row + (1 - decay) * jnp.mean(squares, axis=column)).astype(v_row.dtype)
     v_col = (decay * v_col + (1 - decay) * jnp.mean(squares, axis=row)).astype(v_col.dtype)
     # `v_row` lacks the column dimension, so dimensions after it have moved down by one.
-    row_in_rows = row - (row > column)
-    row_factor = lax.rsqrt(v_row / jnp.mean(v_row, axis=row_in_rows, keepdims=True))
+    row_factor = lax.rsqrt(v_row / jnp.mean(v_row, axis=row - (row > column), keepdims=True))
     scaled = g * jnp.expand_dims(row_factor, column) * jnp.expand_dims(lax.rsqrt(v_col), row)
     return scaled, v_row, v_col
 

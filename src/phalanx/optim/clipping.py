@@ -98,11 +98,9 @@ def unitwise_norm(x: ArrayLike) -> Any:
       >>> unitwise_norm(jnp.array([[3.0, 0.0], [4.0, 1.0]])).tolist()
       [[5.0, 1.0]]
     """
-    real = jnp.square(jnp.abs(x))
     # A bias or a scale has one unit per array; a matrix or a kernel has one for each index of its last dimension.
-    if sum(n != 1 for n in np.shape(x)) <= 1:
-        return jnp.sqrt(jnp.sum(real, keepdims=True))
-    return jnp.sqrt(jnp.sum(real, axis=tuple(range(np.ndim(x) - 1)), keepdims=True))
+    axes = None if sum(n != 1 for n in np.shape(x)) <= 1 else tuple(range(np.ndim(x) - 1))
+    return jnp.sqrt(jnp.sum(jnp.square(jnp.abs(x)), axis=axes, keepdims=True))
 
 
 def adaptive_grad_clip(clipping: Scalar, eps: Scalar = 1e-3) -> GradientTransformationExtraArgs:

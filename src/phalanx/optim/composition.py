@@ -38,9 +38,6 @@ def chain(*transformations: GradientTransformation) -> GradientTransformationExt
     # Every transformation receives the extra arguments; a transformation without any ignores them.
     links = [with_extra_args_support(tx) for tx in transformations]
 
-    def init(params: PyTree) -> tuple:
-        return tuple([tx.init(params) for tx in links])
-
     def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
         # A state restored from a checkpoint of another chain would otherwise be applied to the wrong transformations.
         if len(state) != len(links):
@@ -56,7 +53,7 @@ def chain(*transformations: GradientTransformation) -> GradientTransformationExt
             states.append(inner)
         return updates, tuple(states)
 
-    return make_transformation(init, update)
+    return make_transformation(lambda params: tuple([tx.init(params) for tx in links]), update)
 
 
 def named_chain(*transformations: tuple[str, GradientTransformation]) -> GradientTransformationExtraArgs:
@@ -163,9 +160,6 @@ def masked(inner: GradientTransformation, mask: PyTree | Callable[[PyTree], PyTr
     """
     inner = with_extra_args_support(inner)
 
-    def init(params: PyTree) -> MaskedState:
-        return MaskedState(inner.init(_apply_mask(_resolve(mask, params), params)))
-
     def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
         selected = _resolve(mask, updates)
         visible = None if params is None else _apply_mask(selected, params)
@@ -174,7 +168,9 @@ def masked(inner: GradientTransformation, mask: PyTree | Callable[[PyTree], PyTr
         merged = tree_map(lambda m, old, subtree: subtree if m else old, selected, updates, new)
         return merged, MaskedState(inner_state)
 
-    return make_transformation(init, update)
+    return make_transformation(
+        lambda params: MaskedState(inner.init(_apply_mask(_resolve(mask, params), params))), update
+    )
 
 
 def partition(

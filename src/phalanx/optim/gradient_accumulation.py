@@ -144,8 +144,7 @@ def skip_not_finite(updates: PyTree, gradient_step: Array, params: PyTree) -> tu
       >>> bool(skip), int(report["num_not_finite"])
       (True, 1)
     """
-    bad = [jnp.sum(~jnp.isfinite(x)) for x in tree_leaves(updates)]
-    number = sum(bad, start=jnp.int32(0))
+    number = sum((jnp.sum(~jnp.isfinite(x)) for x in tree_leaves(updates)), start=jnp.int32(0))
     return number > 0, {"should_skip": number > 0, "num_not_finite": number}
 
 
@@ -260,12 +259,12 @@ class MultiSteps:
         if self._should_skip is None:
             return self._accumulate(updates, state, params, extra_args)
         skip, skip_state = self._should_skip(updates, state.gradient_step, params)
-        out, new = lax.cond(
+        state = state._replace(skip_state=skip_state)
+        return lax.cond(
             skip,
-            lambda: (tree_map(jnp.zeros_like, updates), state._replace(skip_state=skip_state)),
-            lambda: self._accumulate(updates, state._replace(skip_state=skip_state), params, extra_args),
+            lambda: (tree_map(jnp.zeros_like, updates), state),
+            lambda: self._accumulate(updates, state, params, extra_args),
         )
-        return out, new
 
     def _accumulate(self, updates: PyTree, state: Any, params: PyTree, extra_args: dict) -> tuple:
         divisor = state.mini_step + 1
@@ -277,11 +276,11 @@ class MultiSteps:
             # The optimizer sees gradients in their original dtype, as it would without accumulation.
             mean = _cast_like(total, updates)
             out, inner = self._opt.update(mean, state.inner_opt_state, params, **extra_args)
-            out = _cast_like(out, updates)
-            zeros = tree_map(jnp.zeros_like, total)
-            step = safe_increment(state.gradient_step)
-            return out, state._replace(
-                mini_step=init_count(), gradient_step=step, inner_opt_state=inner, acc_grads=zeros
+            return _cast_like(out, updates), state._replace(
+                mini_step=init_count(),
+                gradient_step=safe_increment(state.gradient_step),
+                inner_opt_state=inner,
+                acc_grads=tree_map(jnp.zeros_like, total),
             )
 
         def skip_step() -> tuple:
@@ -311,11 +310,9 @@ def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) 
     """
     inner = with_extra_args_support(inner)
 
-    def init(params: PyTree) -> ApplyIfFiniteState:
-        return ApplyIfFiniteState(init_count(), jnp.asarray(True), init_count(), inner.init(params))
-
     def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
         finite = _is_all_finite(updates)
+        # The limit is on consecutive errors, so a finite update resets this count; `total_notfinite` keeps all.
         bad = jnp.where(finite, 0, safe_increment(state.notfinite_count)).astype(np.int32)
         total = jnp.where(finite, state.total_notfinite, safe_increment(state.total_notfinite))
 
@@ -331,4 +328,6 @@ def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) 
         )
         return out, ApplyIfFiniteState(bad, finite, total, new)
 
-    return make_transformation(init, update)
+    return make_transformation(
+        lambda params: ApplyIfFiniteState(init_count(), jnp.asarray(True), init_count(), inner.init(params)), update
+    )

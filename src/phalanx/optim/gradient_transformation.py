@@ -114,10 +114,6 @@ def make_transformation(init: Callable, update: Callable) -> GradientTransformat
     return GradientTransformationExtraArgs(init, compile_eager_calls(update))
 
 
-def _takes_extra_args(update: Callable) -> bool:
-    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(update).parameters.values())
-
-
 def with_extra_args_support(tx: GradientTransformation) -> GradientTransformationExtraArgs:
     """Make a transformation accept extra keyword arguments, which it ignores if its `update` does not take them.
 
@@ -148,13 +144,12 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
             got=f"{tx!r} of type {type(tx).__name__}",
             fix="pass a transformation such as optim.adam(1e-3), with its arguments applied",
         )
-    if _takes_extra_args(tx.update):
+    if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(tx.update).parameters.values()):
         return GradientTransformationExtraArgs(tx.init, tx.update)
 
-    def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
-        return tx.update(updates, state, params)
-
-    return GradientTransformationExtraArgs(tx.init, update)
+    return GradientTransformationExtraArgs(
+        tx.init, lambda updates, state, params=None, **extra_args: tx.update(updates, state, params)
+    )
 
 
 def require_params(params: PyTree, where: str) -> Any:
@@ -226,7 +221,8 @@ def stateless_with_tree_map(f: Callable) -> GradientTransformationExtraArgs:
       4.0
     """
 
-    def map_leaves(updates: PyTree, params: PyTree) -> PyTree:
-        return tree_map(lambda g: f(g, None), updates) if params is None else tree_map(f, updates, params)
-
-    return stateless(map_leaves)
+    return stateless(
+        lambda updates, params: (
+            tree_map(lambda g: f(g, None), updates) if params is None else tree_map(f, updates, params)
+        )
+    )

@@ -160,8 +160,7 @@ def softmax_cross_entropy_with_integer_labels(
         )
     logits = jnp.asarray(logits)
     # Shifting by the largest logit first makes it cancel exactly in the difference below.
-    largest = jnp.max(logits, axis, keepdims=True, initial=-jnp.inf, where=where)
-    logits = logits - lax.stop_gradient(largest)
+    logits = logits - lax.stop_gradient(jnp.max(logits, axis, keepdims=True, initial=-jnp.inf, where=where))
     chosen = jnp.take_along_axis(logits, jnp.expand_dims(labels, axis), axis).squeeze(axis)
     return nn.logsumexp(logits, axis, where=where) - chosen
 

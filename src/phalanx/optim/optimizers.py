@@ -490,15 +490,13 @@ def adafactor(
     Source: N. Shazeer and M. Stern (2018), arXiv:1804.04235.
     """
     # The order of the steps is Optax's. The learning rate keeps its sign, and the final scale(-1) negates the sum.
-    links = [scale_by_factored_rms(factored, decay_rate, decay_offset, min_dim_size_to_factor, eps)]
-    if clipping_threshold is not None:
-        links.append(clip_by_block_rms(clipping_threshold))
-    if learning_rate is not None:
-        links.append(scale_by_learning_rate(learning_rate, flip_sign=False))
-    if multiply_by_parameter_scale:
-        links.append(scale_by_param_block_rms())
-    if momentum is not None:
-        links.append(ema(momentum, debias=False, accumulator_dtype=dtype_momentum))
-    if weight_decay_rate is not None:
-        links.append(add_decayed_weights(weight_decay_rate, weight_decay_mask))
-    return chain(*links, scale(-1))
+    links = (
+        scale_by_factored_rms(factored, decay_rate, decay_offset, min_dim_size_to_factor, eps),
+        None if clipping_threshold is None else clip_by_block_rms(clipping_threshold),
+        None if learning_rate is None else scale_by_learning_rate(learning_rate, flip_sign=False),
+        scale_by_param_block_rms() if multiply_by_parameter_scale else None,
+        None if momentum is None else ema(momentum, debias=False, accumulator_dtype=dtype_momentum),
+        None if weight_decay_rate is None else add_decayed_weights(weight_decay_rate, weight_decay_mask),
+        scale(-1),
+    )
+    return chain(*[link for link in links if link is not None])

@@ -30,7 +30,7 @@ from phalanx.optim.tree_arithmetic import (
     update_moment,
     zeros_like_tree,
 )
-from phalanx.tree import tree_leaves, tree_map, tree_structure, tree_unflatten
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 from phalanx.typing import Array, DTypeLike, PRNGKey, PyTree
 
 
@@ -232,8 +232,8 @@ def add_decayed_weights(
     """
 
     def add_decay(factor: Scalar, updates: PyTree, params: PyTree) -> PyTree:
-        decay = _scale_tree(factor, require_params(params, "optim.add_decayed_weights"))
-        return tree_map(lambda g, p: g + p, updates, decay)
+        params = require_params(params, "optim.add_decayed_weights")
+        return tree_map(lambda g, p: g + match_dtype(factor, p) * p, updates, params)
 
     def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
         updates = add_decay(jnp.asarray(schedule(state.count)), updates, params)
@@ -280,20 +280,19 @@ def add_noise(
             fix="pass only key=phalanx.random.key(0), or only seed=0",
         )
 
-    def init(params: PyTree) -> AddNoiseState:
-        return AddNoiseState(init_count(), key if seed is None else random.key(seed))
-
     def update(updates: PyTree, state: Any, params: PyTree = None, **extra_args: Any) -> tuple:
-        # One key for each leaf and one for the next update, so that noise is independent across both.
-        leaves, tree = tree_leaves(updates), tree_structure(updates)
+        leaves, tree = tree_flatten(updates)
         # Incremented first, since the paper counts steps from 1.
         count = safe_increment(state.count)
         deviation = jnp.sqrt(eta / (1 + count) ** gamma)
+        # One key for each leaf and one for the next update, so that noise is independent across both.
         key, *keys = random.split(state.rng_key, len(leaves) + 1)
         noisy = [g + deviation.astype(g.dtype) * random.normal(k, g.shape, g.dtype) for g, k in zip(leaves, keys)]
         return tree_unflatten(tree, noisy), AddNoiseState(count, key)
 
-    return make_transformation(init, update)
+    return make_transformation(
+        lambda params: AddNoiseState(init_count(), key if seed is None else random.key(seed)), update
+    )
 
 
 def trace(

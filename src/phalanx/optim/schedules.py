@@ -209,10 +209,8 @@ def piecewise_constant_schedule(
         _check_at_least("optim.piecewise_constant_schedule, a scale", factor, 0)
 
     def schedule(count: int | Array) -> Array:
-        value = jnp.asarray(init_value)
-        for step, factor in steps:
-            value = value * jnp.where(jnp.asarray(count) >= step, factor, 1.0)
-        return value
+        scales = [jnp.where(jnp.asarray(count) >= step, factor, 1.0) for step, factor in steps]
+        return math.prod(scales, start=jnp.asarray(init_value))
 
     return schedule
 
@@ -247,13 +245,12 @@ def piecewise_interpolate_schedule(
             got=repr(interpolate_type),
             fix="pass 'linear', or use piecewise_constant_schedule for a staircase",
         )
-    steps, factors = [0], [float(init_value)]
-    for step, factor in sorted((boundaries_and_scales or {}).items()):
+    pairs = sorted((boundaries_and_scales or {}).items())
+    for _, factor in pairs:
         _check_at_least(f"{where}, a scale", factor, 0)
-        steps.append(step)
-        factors.append(factor)
     # Each ratio is relative to the previous boundary.
-    values = np.cumprod(factors)
+    values = np.cumprod([float(init_value), *(factor for _, factor in pairs)])
+    steps = [0, *(step for step, _ in pairs)]
 
     def schedule(count: int | Array) -> Array:
         count, out = jnp.asarray(count), jnp.asarray(values[-1], np.float32)
@@ -418,8 +415,7 @@ def sgdr_schedule(cosine_kwargs: Sequence[Mapping[str, Any]]) -> Schedule:
     Source: I. Loshchilov and F. Hutter (2016), arXiv:1608.03983.
     """
     ends = np.cumsum([kwargs["decay_steps"] for kwargs in cosine_kwargs])
-    schedules = [warmup_cosine_decay_schedule(**kwargs) for kwargs in cosine_kwargs]
-    return join_schedules(schedules, [int(end) for end in ends[:-1]])
+    return join_schedules([warmup_cosine_decay_schedule(**kwargs) for kwargs in cosine_kwargs], ends[:-1].tolist())
 
 
 def linear_onecycle_schedule(

@@ -67,8 +67,7 @@ def safe_increment(count: Array) -> Any:
       True
     """
     count = jnp.asarray(count)
-    largest = np.iinfo(count.dtype).max
-    return count + (count < largest).astype(count.dtype)
+    return count + (count < np.iinfo(count.dtype).max).astype(count.dtype)
 
 
 safe_int32_increment = safe_increment
@@ -79,9 +78,14 @@ def cast_tree(tree: PyTree, dtype: DTypeLike | None) -> Any:
     return tree if dtype is None else tree_map(lambda x: jnp.asarray(x, dtype), tree)
 
 
+def _squared_magnitude(x: ArrayLike) -> Any:
+    # The second moment of a complex gradient is real, so that its square root scales both parts alike.
+    return jnp.square(jnp.abs(x) if jnp.iscomplexobj(x) else x)
+
+
 def squared_norm(x: ArrayLike) -> Any:
     """The sum of the squared absolute values of an array."""
-    return jnp.sum(jnp.square(jnp.abs(x) if jnp.iscomplexobj(x) else x))
+    return jnp.sum(_squared_magnitude(x))
 
 
 @compile_eager_calls
@@ -121,7 +125,11 @@ def update_moment(updates: PyTree, moments: PyTree, decay: Scalar, order: int) -
       3.0
     """
     return tree_map(
-        lambda g, m: match_dtype(1 - decay, g) * _power(g, order) + match_dtype(decay, m) * m, updates, moments
+        lambda g, m: (
+            match_dtype(1 - decay, g) * (_squared_magnitude(g) if order == 2 else g) + match_dtype(decay, m) * m
+        ),
+        updates,
+        moments,
     )
 
 
@@ -129,13 +137,6 @@ def match_dtype(factor: Scalar, x: ArrayLike) -> Any:
     """Convert an array-valued hyperparameter to the dtype of `x`; a Python number has a weak type and stays."""
     # Without the conversion a float32 hyperparameter would promote bfloat16 updates to float32.
     return factor if isinstance(factor, int | float | complex) else jnp.asarray(factor, jnp.asarray(x).dtype)
-
-
-def _power(g: Array, order: int) -> Any:
-    if order == 1:
-        return g
-    # The second moment of a complex gradient is real, so that its square root scales both parts alike.
-    return jnp.square(jnp.abs(g) if jnp.iscomplexobj(g) else g)
 
 
 def bias_correction(moment: PyTree, decay: Scalar, count: int | Array) -> Any:

@@ -187,12 +187,12 @@ def _choose_weighted(key: Array, p: Array, shape: tuple, count: int, replace: bo
     if not replace:
         # Gumbel top-k: the k largest of log p plus Gumbel noise are a sample without replacement.
         check_mode("choice", mode or "low")
-        scores = lax.add(standard_gumbel(key, p.shape, p.dtype, mode), lax.log(p))
-        return lax.convert_element_type(lax.top_k(scores, count)[1], index)
+        noise = standard_gumbel(key, p.shape, p.dtype, mode)
+        return lax.convert_element_type(lax.top_k(lax.add(noise, lax.log(p)), count)[1], index)
     total = lax.cumsum(p)
-    last = lax.index_in_dim(total, p.shape[0] - 1, 0, keepdims=False)
     # Inversion: the first position whose cumulative probability reaches a uniform level in (0, total].
-    level = lax.mul(lax.sub(p.dtype.type(1), uniform_unit(key, shape, p.dtype)), last)
+    share = lax.sub(p.dtype.type(1), uniform_unit(key, shape, p.dtype))
+    level = lax.mul(share, lax.index_in_dim(total, p.shape[0] - 1, 0, keepdims=False))
     return lax.convert_element_type(_first_at_least(total, level), index)
 
 
@@ -207,8 +207,8 @@ def _first_at_least(ascending: Array, level: Array) -> Array:
         middle = lax.shift_right_logical(lax.add(low, high), one)
         is_open = lax.lt(low, high)
         is_below = lax.lt(_take(ascending, middle, 0), level)
-        low_next = lax.select(lax.bitwise_and(is_open, is_below), lax.add(middle, one), low)
-        return low_next, lax.select(lax.bitwise_and(is_open, lax.bitwise_not(is_below)), middle, high)
+        low = lax.select(lax.bitwise_and(is_open, is_below), lax.add(middle, one), low)
+        return low, lax.select(lax.bitwise_and(is_open, lax.bitwise_not(is_below)), middle, high)
 
     return lax.fori_loop(0, num_steps, halve, (lax.full(shape, 0, np.int32), lax.full(shape, n, np.int32)))[1]
 

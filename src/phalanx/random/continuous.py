@@ -291,6 +291,7 @@ def wald(
     root = lax.sqrt(lax.mul(my, lax.add(my, dtype.type(4))))
     small = lax.div(lax.mul(mean, dtype.type(2)), lax.add(lax.add(my, dtype.type(2)), root))
     is_small = lax.le(uniform_unit(key_choice, shape, dtype), lax.div(mean, lax.add(mean, small)))
+    # The product of both roots is mean^2.
     return lax.select(is_small, small, lax.div(lax.square(mean), small))
 
 
@@ -486,6 +487,7 @@ def dirichlet(
 def _softmax(x: Array) -> Array:
     last = x.ndim - 1
     outer = tuple(range(last))
+    # The logarithms of small gamma samples are far below 0; the shift keeps one exponential from underflowing.
     peak = lax.broadcast_in_dim(lax.stop_gradient(lax.reduce_max(x, (last,))), x.shape, outer)
     powers = lax.exp(lax.sub(x, peak))
     return lax.div(powers, lax.broadcast_in_dim(lax.reduce_sum(powers, (last,)), x.shape, outer))

@@ -220,13 +220,13 @@ class BinomialByRejection(RejectionLoop, name="random_binomial_by_rejection"):
         dtype = n.dtype
         q = lax.sub(dtype.type(1), p)
         deviation = lax.sqrt(lax.mul(lax.mul(n, p), q))
+        # The constants of the hat function are those of the paper, fitted for n p >= 10.
         b = lax.add(lax.mul(deviation, dtype.type(2.53)), dtype.type(1.15))
         a = lax.add(lax.add(lax.mul(b, dtype.type(0.0248)), dtype.type(-0.0873)), lax.mul(p, dtype.type(0.01)))
         c = lax.add(lax.mul(n, p), dtype.type(0.5))
         v_r = lax.sub(dtype.type(0.92), lax.div(dtype.type(4.2), b))
         alpha = lax.mul(lax.add(lax.div(dtype.type(5.1), b), dtype.type(2.83)), deviation)
         m = lax.floor(lax.mul(lax.add(n, dtype.type(1)), p))
-        odds = lax.div(p, q)
 
         def propose(round_key: Array) -> tuple:
             u, us, v = _hat_uniforms(round_key, at, dtype)
@@ -234,7 +234,7 @@ class BinomialByRejection(RejectionLoop, name="random_binomial_by_rejection"):
             is_possible = lax.bitwise_and(lax.ge(k, dtype.type(0)), lax.le(k, n))
             is_inside = lax.bitwise_and(lax.ge(us, dtype.type(0.07)), lax.le(v, v_r))
             left = lax.log(lax.div(lax.mul(v, alpha), lax.add(lax.div(a, lax.square(us)), b)))
-            below = lax.le(left, _log_binomial_ratio(n, m, lax.clamp(lax.full_like(k, 0), k, n), odds))
+            below = lax.le(left, _log_binomial_ratio(n, m, lax.clamp(lax.full_like(k, 0), k, n), lax.div(p, q)))
             return lax.bitwise_and(is_possible, lax.bitwise_or(is_inside, below)), k
 
         return sample_until_accepted(key, propose, lax.full_like(n, 0), is_done)

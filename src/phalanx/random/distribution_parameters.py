@@ -20,7 +20,7 @@ from phalanx.lax.shape import broadcast_to_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.random.prng_keys import check_shape, random_split_p, single_key
 from phalanx.runtime.eager_jit import eager_jit
-from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape
+from phalanx.typing import Array, ArrayLike, DTypeLike, Shape
 
 
 def _dtype_check(default: type, kind: type, expected: str, example: str) -> Callable[[str, DTypeLike | None], np.dtype]:
@@ -111,7 +111,7 @@ def distribution(
             bound.apply_defaults()
             given = bound.arguments
             out_sharding = given.pop("out_sharding", None)
-            given["key"] = check_key(name, given["key"])
+            given["key"] = single_key(name, given["key"])[0]
             if dtype is not None:
                 given["dtype"] = dtype(name, given["dtype"])
             if parameters:
@@ -173,11 +173,6 @@ def real_distribution(*example: float, source: str = "", **parameters: str) -> C
         return distribution(dtype=float_dtype, parameters=tuple(parameters))(documented)
 
     return decorate
-
-
-def check_key(name: str, key: PRNGKey) -> Array:
-    """Return the typed key of rank 0 for the `key` argument of a distribution."""
-    return single_key(name, key)[0]
 
 
 def split_key(key: Array, num: int) -> list[Array]:

@@ -95,9 +95,7 @@ def jaxpr_uses(jaxpr: Jaxpr) -> Uses:
                 raise _error(f"a key that {eqn.primitive.name} uses at {where}", used[v])
             if taken:
                 used[v] = where
-        for v, is_used in zip(eqn.outvars, _passed(eqn, uses, used), strict=True):
-            if is_used:
-                used[v] = where
+        used |= {v: where for v, is_used in zip(eqn.outvars, _passed(eqn, uses, used), strict=True) if is_used}
     return Uses([v in used for v in (*jaxpr.constvars, *jaxpr.invars)], [v in used for v in jaxpr.outvars])
 
 

@@ -62,10 +62,8 @@ def multivariate_normal(
         )
     if shape is None:
         shape = lax.broadcast_shapes(means[:-1], covs[:-2])
-    size = means[-1]
-    factor = _square_root(cov, method)
-    drawn = standard_normal(key, (*shape, size), dtype)
-    return lax.add(broadcast_to_shape(mean, drawn.shape), _product(factor, drawn))
+    drawn = standard_normal(key, (*shape, means[-1]), dtype)
+    return lax.add(broadcast_to_shape(mean, drawn.shape), _product(_square_root(cov, method), drawn))
 
 
 def _square_root(cov: Array, method: str) -> Array:
@@ -85,10 +83,9 @@ def _square_root(cov: Array, method: str) -> Array:
             fix="pass method='cholesky', or 'eigh' for a singular covariance",
         )
     # Scaling the columns of V by sqrt(values) makes A A^T = V diag(values) V^T, which is the covariance.
-    columns = (*range(last - 1), last)
     # Rounding may make the zero eigenvalues of a singular covariance negative.
     scale = lax.sqrt(lax.max(values, values.dtype.type(0)))
-    return lax.mul(vectors, lax.broadcast_in_dim(scale, cov.shape, columns))
+    return lax.mul(vectors, lax.broadcast_in_dim(scale, cov.shape, (*range(last - 1), last)))
 
 
 def _product(matrix: Array, vectors: Array) -> Array:
@@ -97,8 +94,7 @@ def _product(matrix: Array, vectors: Array) -> Array:
     # One matrix for all vectors: a single matrix product, without a copy of the matrix for each vector.
     if matrix.ndim == 2:
         return lax.dot_general(vectors, matrix, (((batch,), (1,)), ((), ())))
-    matrix = broadcast_to_shape(matrix, (*vectors.shape, vectors.shape[-1]))
-    dims = tuple(range(batch))
+    matrix, dims = broadcast_to_shape(matrix, (*vectors.shape, vectors.shape[-1])), tuple(range(batch))
     return lax.dot_general(matrix, vectors, (((batch + 1,), (batch,)), (dims, dims)))
 
 
@@ -139,11 +135,7 @@ def orthogonal(
     tall, thin = max(n, m), min(n, m)
     q, r = linalg.qr(standard_normal(key, (*shape, tall, thin), dtype), full_matrices=False)
     # QR alone is not uniform: the phases of the diagonal of r, which LAPACK fixes, must be moved into q (Mezzadri).
-    eye = np.eye(thin, dtype=bool)
-    diagonal = lax.reduce_sum(lax.select(broadcast_to_shape(eye, r.shape), r, lax.full_like(r, 0)), (r.ndim - 1,))
-    phase = lax.sign(diagonal)
-    phase = lax.broadcast_in_dim(phase, q.shape, (*range(q.ndim - 2), q.ndim - 1))
-    q = lax.mul(q, phase)
-    if n < m:
-        q = lax.transpose(q, (*range(q.ndim - 2), q.ndim - 1, q.ndim - 2))
-    return q
+    is_diagonal = broadcast_to_shape(np.eye(thin, dtype=bool), r.shape)
+    diagonal = lax.reduce_sum(lax.select(is_diagonal, r, lax.full_like(r, 0)), (r.ndim - 1,))
+    q = lax.mul(q, lax.broadcast_in_dim(lax.sign(diagonal), q.shape, (*range(q.ndim - 2), q.ndim - 1)))
+    return lax.transpose(q, (*range(q.ndim - 2), q.ndim - 1, q.ndim - 2)) if n < m else q

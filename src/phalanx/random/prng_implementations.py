@@ -160,23 +160,19 @@ def _rbg_fold_in(key: PRNGKey, high: Array, low: Array) -> Array:
 
 
 def _rbg_bits(key: PRNGKey, width: int, shape: tuple) -> Array:
-    return _drawn(key, shape, np.dtype(f"uint{width}"))
-
-
-def _drawn(key: PRNGKey, shape: tuple, dtype: np.dtype = _UINT32) -> Array:
-    return rng_bit_generator_p(key, shape=shape, dtype=dtype, algorithm=0)[1]
+    return rng_bit_generator_p(key, shape=shape, dtype=np.dtype(f"uint{width}"), algorithm=0)[1]
 
 
 _APART = 10  # JAX draws 10 blocks for each key and uses one; equal values need the same stride
 
 
 def _unsafe_rbg_split(key: PRNGKey, shape: tuple) -> Array:
-    drawn = _drawn(key, (size_of(shape), _APART, 4))
+    drawn = _rbg_bits(key, 32, (size_of(shape), _APART, 4))
     return lax.reshape(lax.index_in_dim(drawn, 0, 1, keepdims=False), (*shape, 4))
 
 
 def _unsafe_rbg_fold_in(key: PRNGKey, high: Array, low: Array) -> Array:
-    drawn = _drawn(_rbg_seed(high, low), (_APART, 4))
+    drawn = _rbg_bits(_rbg_seed(high, low), 32, (_APART, 4))
     return lax.bitwise_xor(key, lax.index_in_dim(drawn, _APART - 1, 0, keepdims=False))
 
 

@@ -146,12 +146,11 @@ class RandomBits(KeyPrimitive, name="random_bits"):
 def seed_words(seed: ArrayLike) -> tuple[Any, Any]:
     """Split an integer array into its high and low 32 bits."""
     # A seed of 32 bits or less has a high word of 0, as in JAX.
-    if dtypes.itemsize_bits(seed.dtype) == 64:
-        seed = lax.convert_element_type(seed, np.dtype(np.uint64))
-        high = lax.convert_element_type(lax.shift_right_logical(seed, np.uint64(32)), _UINT32)
-    else:
-        high = np.uint32(0)
-    return high, lax.convert_element_type(seed, _UINT32)
+    low = lax.convert_element_type(seed, _UINT32)
+    if dtypes.itemsize_bits(seed.dtype) < 64:
+        return np.uint32(0), low
+    wide = lax.convert_element_type(seed, np.dtype(np.uint64))
+    return lax.convert_element_type(lax.shift_right_logical(wide, np.uint64(32)), _UINT32), low
 
 
 random_seed_p = RandomSeed()
@@ -160,9 +159,7 @@ random_fold_in_p = RandomFoldIn()
 random_bits_p = RandomBits()
 
 
-@memoize("random.key_dtype", 256)
-def _key_dtype(generator: Generator) -> KeyDtype:
-    return KeyDtype(generator)
+_key_dtype = memoize("random.key_dtype", 256)(KeyDtype)
 
 
 def key_dtype(impl_spec: str | Generator | KeyDtype | None = None) -> KeyDtype:
@@ -300,8 +297,7 @@ def key_data(keys: KeyLike) -> Array:
       >>> random.key_data(random.key(1, impl="rbg")).tolist()
       [0, 1, 0, 1]
     """
-    keys, is_raw = as_keys("key_data", keys)
-    return random_unwrap_p(keys)
+    return random_unwrap_p(as_keys("key_data", keys)[0])
 
 
 def key_impl(keys: KeyLike) -> str:

@@ -147,6 +147,7 @@ class RejectionLoop(Primitive):
         operands, dims = args[: len(args) // 2], args[len(args) // 2 :]
         size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
+        # Positions are those of one example, so they have no mapped dimension.
         words, high, low, *parameters = operands
         mapped = zip((words, *parameters), (dims[0], *dims[3:]), strict=True)
         front = [move_mapped_dim(x, d, size, 0) for x, d in mapped]
@@ -182,7 +183,6 @@ def sample_until_accepted(key: Array, propose: Callable[[Array], tuple], start: 
     Returns:
       The accepted values.
     """
-    dims = tuple(range(start.ndim))
 
     def step(state: tuple) -> tuple:
         i, done, value = state
@@ -191,10 +191,10 @@ def sample_until_accepted(key: Array, propose: Callable[[Array], tuple], start: 
         taken = lax.bitwise_and(accepted, lax.bitwise_not(done))
         return lax.add(i, np.uint32(1)), lax.bitwise_or(done, accepted), lax.select(taken, proposal, value)
 
-    def is_running(state: tuple) -> Array:
-        return lax.reduce_or(lax.bitwise_not(state[1]), dims)
-
-    return lax.while_loop(is_running, step, (np.uint32(0), is_done, start))[2]
+    dims = tuple(range(start.ndim))
+    return lax.while_loop(
+        lambda state: lax.reduce_or(lax.bitwise_not(state[1]), dims), step, (np.uint32(0), is_done, start)
+    )[2]
 
 
 def count_arrivals(
@@ -218,7 +218,4 @@ def count_arrivals(
         time = lax.add(time, waiting_time(random_fold_in_p(key, i)))
         return lax.add(i, np.uint32(1)), time, lax.add(count, lax.select(is_in_time(time), one, zero))
 
-    def is_running(state: tuple) -> Array:
-        return lax.reduce_or(is_in_time(state[1]), dims)
-
-    return lax.while_loop(is_running, step, (np.uint32(0), start, zero))[2]
+    return lax.while_loop(lambda state: lax.reduce_or(is_in_time(state[1]), dims), step, (np.uint32(0), start, zero))[2]

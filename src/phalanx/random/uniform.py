@@ -27,11 +27,11 @@ def uniform_unit(key: Array, at: SampleShape, dtype: DTypeLike) -> Array:
     drawn = bits_at(key, width, at)
     # The unsigned dtype of the width of the float, whose bits are assembled in it.
     holder = np.dtype(f"uint{info.bits}")
-    mantissa = lax.shift_right_logical(drawn, drawn.dtype.type(width - info.nmant))
-    mantissa = lax.convert_element_type(mantissa, holder)
+    shifted = lax.shift_right_logical(drawn, drawn.dtype.type(width - info.nmant))
     # The bits of 1.0: sign 0, the exponent of [1, 2), and a zero mantissa.
     one = np.asarray(1, dtype).view(holder)[()]
-    return lax.sub(lax.bitcast_convert_type(lax.bitwise_or(mantissa, one), dtype), np.asarray(1, dtype)[()])
+    bits = lax.bitwise_or(lax.convert_element_type(shifted, holder), one)
+    return lax.sub(lax.bitcast_convert_type(bits, dtype), np.asarray(1, dtype)[()])
 
 
 def uniform_between(key: Array, at: SampleShape, dtype: DTypeLike, low: ArrayLike, high: ArrayLike) -> Array:

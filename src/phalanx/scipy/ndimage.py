@@ -85,14 +85,9 @@ def map_coordinates(
 
 def _neighbors(c: Array, n: int, order: int, mode: str) -> Any:
     """The neighbors of a coordinate: for each its index, whether it is inside of the array, and its weight."""
-    if order == 0:
-        i = cast(lax.round(c, lax.RoundingMethod.AWAY_FROM_ZERO), np.dtype(np.int32))
-        yield _wrap_index(i, n, mode), (i >= 0) & (i < n), 1
-        return
-    floor = lax.floor(c)
-    fraction = c - floor
-    i = cast(floor, np.dtype(np.int32))
-    for neighbor, weight in ((i, 1 - fraction), (i + 1, fraction)):
+    start = lax.floor(c) if order else lax.round(c, lax.RoundingMethod.AWAY_FROM_ZERO)
+    i = cast(start, np.dtype(np.int32))
+    for neighbor, weight in ((i, 1 - (c - start)), (i + 1, c - start)) if order else ((i, 1),):
         yield _wrap_index(neighbor, n, mode), (neighbor >= 0) & (neighbor < n), weight
 
 

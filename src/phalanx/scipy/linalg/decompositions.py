@@ -413,8 +413,9 @@ def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
     # The Householder reflectors leave the first row unchanged, so the first row and column of Q are those of the
     # identity.
     inner = decompositions.householder_product(packed[..., 1:, :-1], factors)
-    wide = [(0, 0)] * (packed.ndim - 2) + [(1, 0), (1, 0)]
-    return h, jnp.pad(inner, wide) + jnp.diag(lax.full((n,), 0, h.dtype).at[0].set(1))
+    return h, jnp.pad(inner, [(0, 0)] * (packed.ndim - 2) + [(1, 0), (1, 0)]) + jnp.diag(
+        lax.full((n,), 0, h.dtype).at[0].set(1)
+    )
 
 
 @_static()

@@ -223,9 +223,9 @@ def companion(a: ArrayLike) -> Array:
             fix="pass the coefficients of a polynomial",
         )
     n = x.shape[-1] - 1
-    top = -x[..., 1:] / x[..., :1]
+    top = lax.expand_dims(-x[..., 1:] / x[..., :1], (x.ndim - 1,))
     below = broadcast_to_shape(np.eye(n - 1, n, dtype=x.dtype), (*x.shape[:-1], n - 1, n))
-    return lax.concatenate([lax.expand_dims(top, (top.ndim - 1,)), below], top.ndim - 1)
+    return lax.concatenate([top, below], x.ndim - 1)
 
 
 @eager_jit

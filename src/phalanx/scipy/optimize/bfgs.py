@@ -20,7 +20,8 @@ from phalanx.transforms import value_and_grad
 from phalanx.typing import Array, ArrayLike
 
 _OPTIONS = {"norm": np.inf, "gtol": 1e-5, "maxiter": None, "line_search_maxiter": 10}
-_SUFFICIENT, _FLAT = 1e-4, 0.9  # c1 and c2 of the Wolfe conditions
+# c1 and c2 of the Wolfe conditions, with the values that Nocedal & Wright recommend for quasi-Newton methods.
+_SUFFICIENT, _FLAT = 1e-4, 0.9
 
 
 class OptimizeResults(NamedTuple):

@@ -123,10 +123,6 @@ def _spectra(x: Array, cut: _Segments, trend: str | Callable[[Array], Array] | b
     return jnp.fft.rfft(parts, cut.nfft) if onesided else jnp.fft.fft(parts, cut.nfft)
 
 
-def _onesided(asked: bool, *xs: Any) -> bool:
-    return asked and not any(x.dtype.kind == "c" for x in xs)
-
-
 def _frequencies(cut: _Segments, fs: float | Array, onesided: bool) -> Any:
     k = np.arange(cut.nfft // 2 + 1) if onesided else np.fft.fftfreq(cut.nfft, 1 / cut.nfft)
     return jnp.array((k / cut.nfft).astype(dtypes.canonicalize_dtype(np.float64))) * fs
@@ -207,7 +203,7 @@ def _csd(
     real = _real_of(given[0])
     cut = _segments("csd", window, named, nperseg, noverlap, nfft, longest, 256, real)
     given = [jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, longest - v.shape[-1])]) for v in given]
-    onesided = _onesided(return_onesided, *given)
+    onesided = return_onesided and all(v.dtype.kind != "c" for v in given)
     first, *others = (_spectra(v, cut, detrend, onesided) for v in given)
     # The periodogram of each segment is too noisy; the average over segments below reduces its variance.
     product = lax.conj(first) * (others[0] if others else first)
@@ -345,7 +341,7 @@ def _stft(
         x = jnp.pad(x, [*edge, (cut.length // 2, cut.length // 2)], mode, **more)
     if padded:
         x = jnp.pad(x, [*edge, (0, (-(x.shape[-1] - cut.length) % cut.step) % cut.length)])
-    onesided = _onesided(return_onesided, x)
+    onesided = return_onesided and x.dtype.kind != "c"
     z = _spectra(x, cut, detrend, onesided) / jnp.sum(cut.window)
     times = np.arange(z.shape[-2]) * cut.step + cut.length / 2 - (cut.length / 2 if boundary is not None else 0)
     times = jnp.array(times.astype(dtypes.canonicalize_dtype(np.float64))) / fs

@@ -153,8 +153,7 @@ class Rotation(NamedTuple):
     @classmethod
     def from_rotvec(cls, rotvec: ArrayLike, degrees: bool = False) -> Rotation:
         """From rotation vectors, axis times angle, float[*s, 3]."""
-        v = _check_shape(rotvec, "from_rotvec", (3,))
-        v = v * (math.pi / 180) if degrees else v
+        v = _check_shape(rotvec, "from_rotvec", (3,)) * (math.pi / 180 if degrees else 1)
         angle = _length(v)[..., None]
         # Near 0 the quotient sin(angle / 2) / angle is 0 / 0, so its Taylor series is used.
         small = angle < 1e-3
@@ -166,8 +165,7 @@ class Rotation(NamedTuple):
     @classmethod
     def identity(cls, num: int | None = None, dtype: DTypeLike = float) -> Rotation:
         """The identity rotation, or an array of `num` identity rotations."""
-        dtype = dtypes.requested_dtype(dtype, "Rotation.identity")
-        q = np.array([0, 0, 0, 1], dtype)
+        q = np.array([0, 0, 0, 1], dtypes.requested_dtype(dtype, "Rotation.identity"))
         return cls(jnp.asarray(q if num is None else np.tile(q, (num, 1))))
 
     @classmethod

@@ -134,15 +134,10 @@ def bernoulli(n: int) -> Array:
         raise ArgumentError(
             "bernoulli, argument n", expected="0 or more", got=n, fix="pass the largest index, 0 or more"
         )
-    found: list[fractions.Fraction] = []
-    for m in range(n + 1):
-        odd = m > 1 and m % 2
-        total = (
-            fractions.Fraction(0)
-            if odd
-            else sum((math.comb(m + 1, k) * b for k, b in enumerate(found)), fractions.Fraction(0))
-        )
-        found.append(fractions.Fraction(1) if m == 0 else -total / (m + 1))
+    found = [fractions.Fraction(1)]
+    # B_0 + ... + B_m, weighted with the binomial coefficients of m + 1, is 0. Fractions keep the cancellation exact.
+    for m in range(1, n + 1):
+        found.append(-sum(math.comb(m + 1, k) * b for k, b in enumerate(found)) / (m + 1))
     return jnp.array(np.array([float(b) for b in found]).astype(dtypes.canonicalize_dtype(np.float64)))
 
 

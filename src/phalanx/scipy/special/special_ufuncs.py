@@ -40,8 +40,7 @@ def _unary(
     text = (
         f">>> from phalanx.scipy import special\n      >>> round(special.{name}({example}).item(), 4)\n      {result}"
     )
-    rule = UfuncRule(name, classes, to_inexact, {"": body}, name in _STRONG)
-    return make_ufunc(rule, names, __name__, doc, text)
+    return make_ufunc(UfuncRule(name, classes, to_inexact, {"": body}, name in _STRONG), names, __name__, doc, text)
 
 
 _binary = functools.partial(_unary, names="x y")

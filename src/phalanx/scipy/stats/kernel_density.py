@@ -11,7 +11,6 @@ from typing import Any
 
 from phalanx import lax, numpy as jnp, random
 from phalanx.core import ArgumentError, ShapeError
-from phalanx.numpy.linalg import cholesky, inv
 from phalanx.numpy.operands import promote_inexact, to_operand
 from phalanx.scipy.special import logsumexp, ndtr
 from phalanx.tree import register_pytree_node_class
@@ -72,9 +71,8 @@ class gaussian_kde:
             weights = (weights / jnp.sum(weights)).astype(data.dtype)
         self.dataset, self.weights = data, weights
         self.neff = 1 / jnp.sum(weights * weights)
-        spread = jnp.atleast_2d(jnp.cov(data, bias=False, aweights=weights))
-        self.covariance = spread * self._factor(bw_method) ** 2
-        self.inv_cov = inv(self.covariance)
+        self.covariance = jnp.atleast_2d(jnp.cov(data, bias=False, aweights=weights)) * self._factor(bw_method) ** 2
+        self.inv_cov = jnp.linalg.inv(self.covariance)
 
     def _factor(self, method: str | float | Callable[..., Any] | None) -> Any:
         if method is None or method == "scott":
@@ -121,8 +119,7 @@ class gaussian_kde:
 
     def logpdf(self, x: ArrayLike) -> Array:
         """The log density at points, num[dims, m] -> num[m]."""
-        points = self._points(x)
-        differences = lax.expand_dims(points, (2,)) - lax.expand_dims(self.dataset, (1,))
+        differences = lax.expand_dims(self._points(x), (2,)) - lax.expand_dims(self.dataset, (1,))
         # Each kernel's exponent in the metric of the inverse covariance; `logsumexp` adds them without underflow.
         exponents = -0.5 * jnp.sum(_apply_matrix(self.inv_cov, differences) * differences, axis=0)
         return logsumexp(exponents, axis=-1, b=self.weights) - self._log_norm(self.covariance)
@@ -141,7 +138,7 @@ class gaussian_kde:
         return points
 
     def _log_norm(self, covariance: Array) -> Any:
-        return jnp.sum(lax.log(cholesky(covariance).diagonal())) + 0.5 * self.d * math.log(2 * math.pi)
+        return jnp.sum(lax.log(jnp.linalg.cholesky(covariance).diagonal())) + 0.5 * self.d * math.log(2 * math.pi)
 
     def integrate_gaussian(self, mean: ArrayLike, cov: ArrayLike) -> Array:
         """The integral of the product of the density and a normal density with the given mean and covariance."""
@@ -159,11 +156,9 @@ class gaussian_kde:
         self, left: Array, left_weights: Array, right: Array, right_weights: Array | None, covariance: Array
     ) -> Any:
         differences = lax.expand_dims(left, (2,)) - lax.expand_dims(right, (1,))
-        energy = -0.5 * jnp.sum(_apply_matrix(inv(covariance), differences) * differences, axis=0)
-        total = jnp.matmul(left_weights, lax.exp(energy))
-        return (total[0] if right_weights is None else jnp.matmul(total, right_weights)) * lax.exp(
-            -self._log_norm(covariance)
-        )
+        energy = -0.5 * jnp.sum(_apply_matrix(jnp.linalg.inv(covariance), differences) * differences, axis=0)
+        total = jnp.matmul(left_weights, lax.exp(energy - self._log_norm(covariance)))
+        return total[0] if right_weights is None else jnp.matmul(total, right_weights)
 
     def integrate_box_1d(self, low: ArrayLike, high: ArrayLike) -> Array:
         """The probability between two numbers, for one dimension."""
@@ -188,16 +183,16 @@ class gaussian_kde:
                 got=other.d,
                 fix=f"pass an estimate of {self.d}-dimensional samples",
             )
-        covariance = self.covariance + other.covariance
-        return self._overlap(self.dataset, self.weights, other.dataset, other.weights, covariance)
+        return self._overlap(
+            self.dataset, self.weights, other.dataset, other.weights, self.covariance + other.covariance
+        )
 
     def resample(self, key: PRNGKey, shape: tuple = ()) -> Any:
         """Sample from the density; `shape` samples as num[dims, *shape]."""
         which_key, noise_key = random.split(key)
         which = random.choice(which_key, self.n, shape=shape, p=self.weights)
         noise = random.normal(noise_key, (self.d, *shape), self.dataset.dtype)
-        factor = cholesky(self.covariance)
-        return self.dataset[:, which] + _apply_matrix(factor, noise)
+        return self.dataset[:, which] + _apply_matrix(jnp.linalg.cholesky(self.covariance), noise)
 
     def integrate_box(self, low_bounds: ArrayLike, high_bounds: ArrayLike, maxpts: int | None = None) -> Array:
         """Not supported, since it needs numerical integration; `integrate_box_1d` is exact for one dimension."""

@@ -137,8 +137,7 @@ def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, 
     ranks = jnp.take_along_axis(ranks, jnp.argsort(order, axis=axis), axis)
     if not dtypes.issubdtype(x.dtype, np.inexact):
         return ranks
-    has_nan = jnp.any(isnan(x), axis=axis, keepdims=True)
-    return jnp.where(has_nan, np.nan, cast(ranks, float_dtype))
+    return jnp.where(jnp.any(isnan(x), axis=axis, keepdims=True), np.nan, cast(ranks, float_dtype))
 
 
 @eager_jit(static_argnames=("axis", "ddof", "nan_policy", "keepdims"))

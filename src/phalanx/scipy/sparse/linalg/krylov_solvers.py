@@ -66,14 +66,13 @@ def _solve(
     multiply = _matvec(a, unravel, name)
     precondition = (lambda v: v) if m is None else _matvec(m, unravel, name)
 
-    def transpose_precondition(v: Array) -> Any:
-        return linear_transpose(precondition, v)(v)[0]
-
     x = lax.custom_linear_solve(
         multiply,
         flat,
         lambda multiply, rhs: iterate(multiply, rhs, start, precondition, _bound(rhs, tol, atol)),
-        lambda multiply, rhs: iterate(multiply, rhs, rhs * 0, transpose_precondition, _bound(rhs, tol, atol)),
+        lambda multiply, rhs: iterate(
+            multiply, rhs, rhs * 0, lambda v: linear_transpose(precondition, v)(v)[0], _bound(rhs, tol, atol)
+        ),
         symmetric=symmetric,
     )
     return unravel(x), None
