@@ -166,7 +166,7 @@ def _weideman(n: int) -> tuple:
     return scale, np.real(np.fft.fft(np.fft.fftshift(f)))[1 : n + 1][::-1] / (2 * m)
 
 
-# Order 48 has a relative error below 3e-14 in the upper half-plane up to |z| = 8, where a continued fraction takes over.
+# Order 48 has a relative error below 3e-14 in the upper half-plane up to |z| = 8; beyond, a continued fraction is used.
 _SCALE, _COEFFICIENTS = _weideman(48)
 
 
