@@ -253,8 +253,8 @@ class _Views:
     def indices(self) -> tuple[Any, ...]:
         """The index of each device's shard in the global array, in the order of `device_buffers`."""
         unstacked = self._unstacked_dims
-        indices = [shard.index for shard in self.sharding.shards(self.shape)]
-        return tuple([tuple([s.start or 0 if d in unstacked else s for d, s in enumerate(index)]) for index in indices])
+        shards = self.sharding.shards(self.shape)
+        return tuple([tuple([s.start or 0 if d in unstacked else s for d, s in enumerate(x.index)]) for x in shards])
 
     @property
     def device_buffers(self) -> list[Any]:

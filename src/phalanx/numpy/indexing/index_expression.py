@@ -207,9 +207,7 @@ def _num_indexed_dims(e: Any) -> int:
     """Number of dimensions of the array that an entry indexes."""
     if e is None or e is Ellipsis or isinstance(e, bool | np.bool_):
         return 0
-    if getattr(e, "dtype", None) == np.bool_:
-        return e.ndim
-    return 1
+    return e.ndim if getattr(e, "dtype", None) == np.bool_ else 1
 
 
 def _new_dimension(x: Array, entries: tuple, i: int, key: list) -> Any:
@@ -276,10 +274,6 @@ def resolve_slice(bounds: tuple, n: DimSize) -> Slice:
     if type(n) is int and not any(getattr(b, "is_symbolic_dim", False) for b in (start, stop)):
         first, last, step = slice(start, stop, step).indices(n)
         return Slice(first, step, len(range(first, last, step)))
-    return _symbolic_slice(start, stop, step, n)
-
-
-def _symbolic_slice(start: Any, stop: ArrayLike | None, step: int, n: DimSize) -> Slice:
     if step > 0:
         first, last = _within(start, 0, n, n, 0), _within(stop, 0, n, n, n)
     else:

@@ -24,16 +24,6 @@ from phalanx.typing import Array, ArrayLike
 
 
 @_static
-def _rank(m: Array, tol: ArrayLike | None, hermitian: bool) -> Any:
-    x = to_operand(m, "linalg.matrix_rank")
-    if x.ndim < 2:
-        return lax.reduce_or(lax.ne(x, x.dtype.type(0)), tuple(range(x.ndim))).astype(int)
-    s = svd(x, compute_uv=False, hermitian=hermitian)
-    if tol is None:
-        tol = _max_or_zero(s, axis=-1) * (max_dim(*x.shape[-2:]) * float(dtypes.finfo(s.dtype).eps))
-    return _sum((s > lax.expand_dims(to_operand(tol, "linalg.matrix_rank"), (-1,))).astype(int), axis=-1)
-
-
 def matrix_rank(
     M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False, tol: ArrayLike | None = None
 ) -> Array:
@@ -57,7 +47,14 @@ def matrix_rank(
     """
     if rtol is not None and tol is not None:
         raise ArgumentError("linalg.matrix_rank", expected="rtol or tol", got="both", fix="pass rtol or tol, not both")
-    return _rank(M, tol if rtol is None else rtol, hermitian)
+    x = to_operand(M, "linalg.matrix_rank")
+    if x.ndim < 2:
+        return lax.reduce_or(lax.ne(x, x.dtype.type(0)), tuple(range(x.ndim))).astype(int)
+    tol = tol if rtol is None else rtol
+    s = svd(x, compute_uv=False, hermitian=hermitian)
+    if tol is None:
+        tol = _max_or_zero(s, axis=-1) * (max_dim(*x.shape[-2:]) * float(dtypes.finfo(s.dtype).eps))
+    return _sum((s > lax.expand_dims(to_operand(tol, "linalg.matrix_rank"), (-1,))).astype(int), axis=-1)
 
 
 @_static

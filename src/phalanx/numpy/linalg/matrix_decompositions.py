@@ -89,6 +89,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
     return adjoint(factor) if upper else factor
 
 
+@_static
 def svd(
     a: ArrayLike,
     full_matrices: bool = True,
@@ -115,14 +116,6 @@ def svd(
       >>> jnp.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False).tolist()
       [4.0, 3.0]
     """
-    out = _svd(a, full_matrices, compute_uv, hermitian, subset_by_index)
-    return SVDResult(*out) if compute_uv else out
-
-
-@_static
-def _svd(
-    a: Array, full_matrices: bool, compute_uv: bool, hermitian: bool, subset_by_index: tuple[int, int] | None
-) -> Any:
     x = check_matrix(a, "svd")
     if hermitian:
         # The singular values of a Hermitian matrix are the absolute eigenvalues; U and Vh differ by their signs.
@@ -133,16 +126,9 @@ def _svd(
             return ufunc_table.absolute(s)
         u = take_along_axis(v, places[..., None, :], -1)
         signs = where(s < 0, -1, 1).astype(s.dtype)
-        return u, ufunc_table.absolute(s), adjoint(u * signs[..., None, :])
-    if not compute_uv:
-        return _only(
-            decompositions.svd(x, full_matrices=full_matrices, compute_uv=False, subset_by_index=subset_by_index)
-        )
-    return tuple(decompositions.svd(x, full_matrices=full_matrices, subset_by_index=subset_by_index))
-
-
-def _only(x: Array) -> Any:
-    return x[0] if isinstance(x, tuple | list) else x
+        return SVDResult(u, ufunc_table.absolute(s), adjoint(u * signs[..., None, :]))
+    out = decompositions.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
+    return SVDResult(*out) if compute_uv else out
 
 
 def svdvals(x: ArrayLike, /) -> Array:
@@ -271,4 +257,4 @@ def eigvals(a: ArrayLike) -> Array:
       [(2+0j)]
     """
     x = check_matrix(a, "eigvals", square=True)
-    return _only(decompositions.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False))
+    return decompositions.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]

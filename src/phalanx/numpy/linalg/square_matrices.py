@@ -48,13 +48,6 @@ def adjoint(x: ArrayLike) -> Array:
     return lax.conj(matrix_transpose(x)) if x.dtype.kind == "c" else matrix_transpose(x)
 
 
-@eager_jit(static_argnames=("method",))
-def compute_slogdet(a: ArrayLike, method: str) -> tuple:
-    """Signs of determinants and logarithms of their absolute values, by the method `"lu"` or `"qr"`."""
-    x = check_matrix(a, "slogdet", square=True)
-    return _sign_and_log(*_lu_diagonal(x)) if method == "lu" else _slogdet_by_qr(x)
-
-
 def _lu_diagonal(x: Array) -> tuple:
     """The diagonal of U and the determinant of P in the decomposition P x = L U."""
     factors, pivots, _ = decompositions.lu(x)
@@ -288,6 +281,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
+@eager_jit
 def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     """Sign and logarithm of the absolute value of determinants.
 
@@ -307,4 +301,5 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
       0.0
     """
     check_choice("linalg.slogdet, argument method", method, (None, "lu", "qr"))
-    return SlogdetResult(*compute_slogdet(a, method or "lu"))
+    x = check_matrix(a, "slogdet", square=True)
+    return SlogdetResult(*(_slogdet_by_qr(x) if method == "qr" else _sign_and_log(*_lu_diagonal(x))))
