@@ -186,7 +186,7 @@ CASES = [
      'pass the bits of a floating dtype, such as 8 and 7 for bfloat16.'),
     ('phalanx.grad(lambda a: lax.igamma_grad_a(a,2.))(1.0)', error_classes.RuleError,
      'primitive igamma_grad_a: expected a jvp rule, got none.',
-     'its derivatives have no closed form; only igamma and igammac can be differentiated, and once (the rules of igamma_grad_a are in phalanx.lax.elementwise.elementwise_primitives).'),
+     'its derivatives have no closed form; only igamma and igammac can be differentiated, and once (the rules of igamma_grad_a are in phalanx.lax.elementwise.incomplete_gamma_beta).'),
     ('phalanx.grad(lambda a: lax.betainc(a,2.,.5))(1.0)', error_classes.RuleError,
      'primitive regularized_incomplete_beta: expected a jvp rule, got none.',
      'the derivative of betainc with respect to a and b has no closed form; apply lax.stop_gradient to them (the rules of regularized_incomplete_beta are in phalanx.lax.elementwise.incomplete_gamma_beta).'),

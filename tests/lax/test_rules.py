@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 from tests.lax import laws
 from tests.lax.cases import CASES
@@ -42,3 +44,13 @@ def test_a_hole_is_found():
         Hollow()
     with pytest.raises(AssertionError, match="hollow has no abstract_eval rule"):
         laws.check_rules(object.__new__(Hollow))
+
+
+def test_primitives_name_the_module_that_declares_them():
+    """An error about a missing rule refers to it."""
+    modules = {p.name: type(p).__module__ for p in (lax.sin_p, lax.igamma_p, lax.reduce_max_p, lax.argmax_p)}
+    for name, module in modules.items():
+        assert any(
+            p.name == name for p in vars(importlib.import_module(module)).values() if hasattr(p, "abstract_eval")
+        )
+    assert modules["sin"] == "phalanx.lax.elementwise.elementwise_primitives" != modules["igamma"]

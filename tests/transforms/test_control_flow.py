@@ -483,3 +483,16 @@ def test_cond_promotes_weak_results_without_losing_their_kind():
         out = lax.cond(True, *pair), lax.cond(False, *pair)
         assert {float(x) for x in out} == {1.5, 2.0} and all(x.dtype == "float32" and x.weak_type for x in out)
     assert lax.cond(True, lambda: 1.5, lambda: jnp.bfloat16(2)).dtype == "bfloat16"
+
+
+def test_a_scan_with_an_effect_and_a_residual_equal_in_all_iterations_is_differentiated(capfd):
+    def loss(w):
+        def step(c, x):
+            phalanx.debug.print("c = {}", c)
+            return c * jnp.sin(w) + x, None
+
+        return lax.scan(step, 0.0, jnp.arange(3.0))[0]
+
+    np.testing.assert_allclose(phalanx.grad(loss)(1.0), np.cos(1.0), rtol=1e-6)
+    phalanx.effects_barrier()
+    assert capfd.readouterr().out.split("\n")[:3] == ["c = 0.0", "c = 0.0", "c = 1.0"]

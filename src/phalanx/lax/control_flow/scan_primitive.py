@@ -311,7 +311,9 @@ def _run_forward(
     loop_invariant = _depends_only_on(primal, const_set)
     invariant = [type(v) is Literal or v in loop_invariant for v in residual_vars]
     outside = [v for v, inv in zip(residual_vars, invariant) if inv and v not in const_set]
-    preamble = remove_dead_code(Jaxpr(consts, primal.eqns, outside, debug_name=primal.debug_name))
+    # Equations with effects belong to the iterations, and dead code elimination would keep them here.
+    pure = [eqn for eqn in primal.eqns if not eqn.effects]
+    preamble = remove_dead_code(Jaxpr(consts, pure, outside, debug_name=primal.debug_name))
     computed = iter(run_jaxpr(preamble, *values[: len(consts)]) if outside else [])
     stacked = [v for v, inv in zip(residual_vars, invariant) if not inv and v not in position]
     # Without the residuals that are computed outside, the equations for them may be dead.

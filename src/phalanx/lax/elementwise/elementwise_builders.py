@@ -11,6 +11,7 @@ Builds on `shape.broadcast`; `elementwise_primitives`, `special` and `incomplete
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -221,10 +222,11 @@ def declare_primitive(name: str, base: type, doc: str, **members: Any) -> Any:
     title = "".join(word.capitalize() for word in name.split("_"))
     # A rule that is not given is inherited from the base class.
     members = {k: v for k, v in members.items() if v is not None}
+    frame = sys._getframe()
+    while frame.f_back and frame.f_globals is globals():  # Errors about missing rules name the declaring module.
+        frame = frame.f_back
     return type(base)(
-        title,
-        (base,),
-        {"__doc__": doc, "__module__": "phalanx.lax.elementwise.elementwise_primitives", "name": name, **members},
+        title, (base,), {"__doc__": doc, "__module__": frame.f_globals["__name__"], "name": name, **members}
     )()
 
 
