@@ -1,6 +1,6 @@
 """Type promotion: the common dtype of several operands.
 
-The rules are those of the public table "Type promotion semantics" of JAX: a lattice in which the Python scalar types
+The rules follow the public table "Type promotion semantics" of JAX: a lattice in which the Python scalar types
 are below the array dtypes of their kind. Results are cached, since every operation on several arrays asks for one.
 """
 

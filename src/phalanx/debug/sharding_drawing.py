@@ -81,7 +81,7 @@ class Drawing:
         self.style = style
         self.title = f"an array of shape {list(self.shape)} over {sharding.num_devices} devices"
         self.parts = _parts(self.shape, sharding)
-        # Shards are sorted by coordinates, so those of one plane (equal leading coordinates) are consecutive.
+        # Shards are sorted by coordinates, so the shards of one plane (equal leading coordinates) are consecutive.
         planes = itertools.groupby(self.parts.items(), key=lambda item: item[0][:-2])
         self.panels = [self._panel({at[-2:]: part for at, part in plane}) for _, plane in planes]
 

@@ -1,7 +1,7 @@
 """Python functions called from compiled programs.
 
-Builds on the FFI handlers that jaxlib registers. The lowerings of `pure_callback`, `io_callback` and `debug.callback`
-call `emit_callback`. A program refers to its functions by position in the list that is passed to
+Builds on the FFI handlers that jaxlib registers. `lax.callback` has `pure_callback`, `io_callback` and the primitive
+whose lowering calls `emit_callback`. A program refers to its functions by position in the list that is passed to
 `compiler.compile_module(host_callbacks=...)`; the executable keeps them alive.
 
 An exception in a callback stops the program; `runtime_errors.unwrap_callback_error` returns it to the caller.

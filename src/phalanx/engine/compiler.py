@@ -1,6 +1,6 @@
-"""Compiling: from an MLIR module to an executable on devices.
+"""Compiling: from an MLIR module to an executable on devices, with its shardings, layouts, HLO text and costs.
 
-Builds on `client`, `mlir` and `compilation_cache`; `runtime.compiled_program` calls it.
+Builds on `client` and `compilation_cache`; `runtime.compiled_program` calls it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _FAILURES_KEPT = 256
 
 _numbers = itertools.count(1)
 _kept: collections.OrderedDict[int, BaseException] = collections.OrderedDict()  # raised in callbacks, by number
-_late: list[BaseException] = []  # those that were not raised into XLA
+_late: list[BaseException] = []  # the failures that were not raised into XLA
 _lock = threading.Lock()
 
 

@@ -168,7 +168,7 @@ def symbolic_args_specs(
     for (path, x), spec in zip(leaves, specs, strict=True):
         aval = get_aval(x)
         shape = _parse_shape(f"symbolic_args_specs, args{keystr(path)}", spec, scope, aval.shape)
-        # Only a declared sharding is kept; an array's devices are those of this process.
+        # Only a declared sharding is kept; an array's devices belong to this process.
         sharding = x.sharding if isinstance(x, ShapeDtypeStruct) else None
         found.append(ShapeDtypeStruct(shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type))
     return tree_unflatten(tree, found)

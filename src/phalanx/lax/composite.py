@@ -1,6 +1,6 @@
 """`composite`: a function with a name and a version that compilers may recognise, and its decomposition.
 
-Derivatives and the batched form are those of the decomposition.
+Derivatives and the batched form come from the decomposition.
 """
 
 from __future__ import annotations

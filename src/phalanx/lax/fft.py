@@ -1,6 +1,6 @@
 """Discrete Fourier transforms of one to three dimensions: `fft`.
 
-Called by `phalanx.numpy.fft` and `phalanx.scipy.fft`, which add further dimensions, normalization and padding.
+Called by `phalanx.numpy.fft`, which adds further dimensions, normalization and padding.
 """
 
 from __future__ import annotations

@@ -3,21 +3,21 @@
 Every function works eagerly on concrete arrays and inside all transformations. Importing this package gives arrays and
 tracers their operators and methods. Rarely used modules are loaded when one of their names is first used.
 
-The files form layers, and each imports only from layers above it in this list:
+The files form layers: a file imports only files named before it, or of its own line.
 
 1. `operands`: conversion of arguments to arrays, promotion of their dtypes, broadcasting rules, axis checks.
 2. `ufuncs/ufunc_implementations`, `ufunc_dispatch`, `ufunc_table`: elementwise functions, one table row each.
-3. `reductions/array_reductions`, `moments`.
+3. `reductions/array_reductions`.
 4. `indexing/index_expression`, `read_plans`, `update_plans`, `array_indexing`: `x[...]` and `x.at[...]`, planned once
    per type of array and index expression.
-5. `creation/array_creation`; `scalar_types`.
+5. `creation/array_creation`, `array_files`; `scalar_types`; `shapes/array_properties`.
 6. `shapes/reshaping`, `rearranging`, `joining`.
 7. `ufuncs/rounding`, `array_equality`; `indexing/where`, `take`; `creation/ranges`; `sorting/`; `shapes/insertion`,
    `diagonals`; `ufuncs/ufunc_methods`, `vectorize`.
 8. `products/`: `einsum`, then `matrix_products` and `convolve`.
-9. `reductions/histograms`, `quantiles`, `nan_reductions`; `shapes/padding`; `indexing/index_grids`.
-10. `linalg/`, `fft/`, `calculus`, `polynomial_functions`, `bitpacking`, `array_printing`; `array_methods` installs the
-    operators.
+9. `reductions/moments`, then `histograms`, `quantiles`, `nan_reductions`; `shapes/padding`; `indexing/index_grids`.
+10. `linalg/`, `fft/`, `calculus`, `polynomial_functions`, `bitpacking`, `array_printing`, `creation/window_functions`,
+    `ravel_pytree`; `array_methods` installs the operators.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _gradient_along(x: Array, h: Array, axis: int) -> Any:
 
     step = functools.partial(lax.slice_in_dim, steps, axis=axis)
 
-    # Second-order formula for uneven spacing: the weights are those of the parabola through three neighbours.
+    # Second-order formula for uneven spacing: the weights come from the parabola through three neighbours.
     before, after = step(0, n - 2), step(1, n - 1)
     inner = (
         -after / (before * (before + after)) * part(0, n - 2)

@@ -1,9 +1,9 @@
-"""Continuous distributions: functions of a few uniform numbers, and the gamma distribution with those derived from it.
+"""Continuous distributions: functions of a few uniform numbers, and the gamma family (`gamma`, `beta`, `t`, ...).
 
 Most samplers invert the cumulative distribution function, or use the transformation named in their docstrings. Gamma
-samples are drawn by rejection (Marsaglia and Tsang 2000), see `rejection_sampling`, and kept as logarithms, since for a
-small shape parameter they underflow. Their derivative with respect to the shape parameter is implicit: the value of the
-cumulative distribution function is held fixed while the parameter changes. Builds on `uniform`.
+samples are drawn by rejection (Marsaglia and Tsang 2000), see `rejection_sampling`, and kept as logarithms, since they
+underflow where the shape parameter is small. Their derivative with respect to the shape parameter is implicit: the
+value of the cumulative distribution function is held fixed while the parameter changes. Builds on `uniform`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def standard_gumbel(key: Array, shape: tuple, dtype: np.dtype, mode: str | None 
     info = dtypes.finfo(dtype)
     if mode in (None, "low"):
         return lax.neg(lax.log(lax.neg(lax.log(_between(key, shape, dtype, info.tiny)))))
-    # A second uniform number fills the bits below those of the first, so that the upper tail is resolved too.
+    # A second uniform number fills the bits below the first one's, so that the upper tail is resolved too.
     key_high, key_low = split_key(key, 2)
     fraction = lax.add(lax.mul(uniform_unit(key_low, shape, dtype), dtype.type(info.eps)), dtype.type(info.tiny))
     survival = lax.min(lax.add(uniform_unit(key_high, shape, dtype), fraction), dtype.type(1 - info.epsneg))

@@ -64,7 +64,7 @@ class PoissonByRejection(RejectionLoop, name="random_poisson_by_rejection"):
 
     def draw(self, key: Array, at: SampleShape, lam: Array, is_done: Array) -> Array:
         dtype = lam.dtype
-        # The constants of the hat function are those of the paper, fitted for lam >= 10.
+        # The constants of the hat function are from the paper, fitted for lam >= 10.
         log_lam = lax.log(lam)
         b = lax.add(lax.mul(lax.sqrt(lam), dtype.type(2.53)), dtype.type(0.931))
         a = lax.add(lax.mul(b, dtype.type(0.02483)), dtype.type(-0.059))
@@ -220,7 +220,7 @@ class BinomialByRejection(RejectionLoop, name="random_binomial_by_rejection"):
         dtype = n.dtype
         q = lax.sub(dtype.type(1), p)
         deviation = lax.sqrt(lax.mul(lax.mul(n, p), q))
-        # The constants of the hat function are those of the paper, fitted for n p >= 10.
+        # The constants of the hat function are from the paper, fitted for n p >= 10.
         b = lax.add(lax.mul(deviation, dtype.type(2.53)), dtype.type(1.15))
         a = lax.add(lax.add(lax.mul(b, dtype.type(0.0248)), dtype.type(-0.0873)), lax.mul(p, dtype.type(0.01)))
         c = lax.add(lax.mul(n, p), dtype.type(0.5))

@@ -88,7 +88,7 @@ def bits_at(key: Array, width: int, at: SampleShape) -> Array:
 class RejectionLoop(Primitive):
     """Base of the sampling loops: key words[*k, w], positions[*s] twice, parameters[*k, *s] -> samples[*k, *s].
 
-    The positions are those of a shard in an array of the shape `whole`. A subclass defines `draw`; its result has the
+    The positions belong to a shard of an array of the shape `whole`. A subclass defines `draw`; its result has the
     type of the first parameter.
     """
 
@@ -147,7 +147,7 @@ class RejectionLoop(Primitive):
         operands, dims = args[: len(args) // 2], args[len(args) // 2 :]
         size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
-        # Positions are those of one example, so they have no mapped dimension.
+        # Positions are counted within one example, so they have no mapped dimension.
         words, high, low, *parameters = operands
         mapped = zip((words, *parameters), (dims[0], *dims[3:]), strict=True)
         front = [move_mapped_dim(x, d, size, 0) for x, d in mapped]

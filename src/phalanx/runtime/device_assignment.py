@@ -1,6 +1,7 @@
 """The devices that a program runs on: the devices of its arguments, or of shardings inside it.
 
-Eager operations and the resolution of compiled calls use it.
+A program over an `AbstractMesh` is lowered for placeholder devices, which have only the attributes that lowering reads.
+Eager operations and the resolution of compiled calls use this module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs in flight: how far the host may run ahead of the devices, and the effects of runs that have not finished.
+"""In-flight programs: how far the host may run ahead of the devices, and the effects of runs that have not finished.
 
 A call of a compiled program returns before the devices finish. Runs with effects return a runtime token, which is kept
 until it is awaited or too many have gathered. Runs with ordered effects wait for earlier tokens before they start, so

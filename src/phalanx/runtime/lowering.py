@@ -409,7 +409,7 @@ def lower_jaxpr_to_module(
 
 
 def sharding_attributes(module: ModuleContext, variables: Sequence[Any], shardings: Any) -> list[dict]:
-    """The attributes by which parameters or results say their shardings, as far as they have any."""
+    """The attributes with the shardings of parameters or results; empty for a value without a sharding."""
     return [
         {} if s is None else {"sdy.sharding": sdy_sharding(module, s, physical_aval(v.aval).ndim)}
         for v, s in zip(variables, shardings or [None] * len(variables), strict=True)

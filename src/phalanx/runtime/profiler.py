@@ -1,7 +1,7 @@
 """Profiling: traces of host and devices, annotations in traces, and profiles of device memory.
 
-The public API of `phalanx.profiler` over `engine.profiler_session`. XProf and TensorBoard read the traces, Perfetto too
-if they are recorded with `create_perfetto_trace`; pprof reads the memory profiles.
+`phalanx.profiler` has these functions as its public API. Builds on `engine.profiler_session`. XProf and TensorBoard
+read the traces, Perfetto too if they are recorded with `create_perfetto_trace`; pprof reads the memory profiles.
 """
 
 from __future__ import annotations

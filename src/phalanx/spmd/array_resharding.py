@@ -82,7 +82,7 @@ def _reuse_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: 
 
 
 def _give_up_shared(arrays: Sequence[Array], donate: Sequence[bool]) -> None:
-    """Make the donated arrays unusable whose buffers the results share.
+    """Make donated arrays unusable if the results share their buffers.
 
     Deleting such a buffer would delete that of the result too, so the donated array gets a deleted buffer.
     """
@@ -276,7 +276,7 @@ def _plan(held: Sharding, wanted: Sharding, shape: tuple[int, ...]) -> _Plan:
 
 
 def _overlaps(box: tuple, old_shards: list) -> list[tuple[int, Index, Index]]:
-    """The old shards that overlap a new one, with the slices to read and to write; one if that contains the new one."""
+    """The old shards that overlap a new one, with the slices to read and to write; one alone if it contains the new."""
     found = []
     for number, shard in old_shards:
         common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, shard, strict=True)]

@@ -1,9 +1,9 @@
 """Symbolic dimensions: sizes that are polynomials in variables.
 
-A size is an `int` or a `Dim` (`symbolic_dim`). `dim_queries` has the questions that other packages ask about sizes. The
-modules below them, each of which builds only on the ones before: `dim_polynomials` (representation, sums and products),
-`simplex` and `linear_bounds` (bounds and comparisons), `dim_division`, `dim_extrema` (maxima and minima) and
-`dim_printing`. `core` has sizes in its types, and `export` makes variables for them.
+A size is an `int` or a `Dim` (`symbolic_dim`). `dim_queries` has the questions that other packages ask about sizes.
+`Dim` builds on `dim_polynomials` (representation, sums and products), `simplex` and `linear_bounds` (bounds and
+comparisons), `dim_division`, `dim_extrema` (maxima and minima) and `dim_printing`, each of which builds only on modules
+named before it. `core` has sizes in its types, and `export` makes variables for them.
 """
 
 from phalanx.symbolic.dim_polynomials import Factor as Factor, bounds as bounds, evaluate as evaluate

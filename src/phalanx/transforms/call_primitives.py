@@ -49,7 +49,7 @@ from phalanx.transforms.reverse_mode import transpose_jaxpr
 
 
 class HigherOrder(Primitive):
-    """Base of primitives that hold jaxprs, whose types over Explicit axes are those of the jaxprs."""
+    """Base of primitives whose result types over Explicit axes come from the jaxprs that they hold."""
 
     multiple = True
     call_like = True

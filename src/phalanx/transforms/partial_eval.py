@@ -2,7 +2,8 @@
 
 `partial_eval_jaxpr` visits the equations of a jaxpr once and gives each to the known jaxpr, the unknown one, or both.
 Values that the unknown jaxpr reads from the known one are residuals. It serves the call-like primitives (`jit`,
-`checkpoint`, `scan`, `while`, `cond`), whose inner jaxprs are divided once per question; the result is cached on them.
+`checkpoint`, `scan`, `while`, `cond`). Their inner jaxprs are divided once for each set of unknown inputs and each
+policy; the results are cached on the inner jaxprs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pytrees: nested containers of arrays. Functions to flatten, map over and rebuild them, and to register containers.
 
-Builds on the engine's C++ registry. Users call the short names (`tree.map`); the long names (`tree_map`) are those of
-`phalanx.tree_util`, and used by the packages above. `broadcast_prefix`, `flatten_axes`, `prefix_errors` and
+Builds on the engine's C++ registry. Users call the short names (`tree.map`); the long names (`tree_map`) are the
+names in `phalanx.tree_util`, which the packages above use. `broadcast_prefix`, `flatten_axes`, `prefix_errors` and
 `equality_errors` implement arguments that are prefixes of other trees, such as `in_axes`.
 """
 

@@ -216,7 +216,7 @@ def _bind_hoisted(
 
 
 def _own_among_all(own: Sequence[Var], number: int, types: Sequence[Sequence[ShapedArray]]) -> list[Var]:
-    """The variables of branch `number` among unused ones for those of the other branches, whose types are `types`."""
+    """The variables of branch `number`, and unused variables in the places of the other branches, of these types."""
     return [v for i, avals in enumerate(types) for v in (own if i == number else map(Var, avals))]
 
 
@@ -230,7 +230,7 @@ def _take_all_constants(jaxpr: Jaxpr, number: int, types: tuple) -> Jaxpr:
 
 
 def _return_all_residuals(branch: Jaxpr, count: int, i: int, residuals: Sequence[Sequence[ShapedArray]]) -> Jaxpr:
-    """Branch `i` as a jaxpr that returns the residuals of all branches: zeros for those of other branches."""
+    """Branch `i` as a jaxpr that returns the residuals of all branches: its own, and zeros for the others."""
 
     def fun(*args: Any) -> list:
         captured, inputs = split_by_sizes(args, [len(branch.constvars), len(branch.invars)])

@@ -5,8 +5,8 @@ derived body is then called with its operands regrouped as (constants, carry, st
 
 Reverse mode: linearization turns a scan into a primal scan, which stacks the residuals of all iterations, and a linear
 scan over them. A residual that is the same in every iteration is computed once, outside of the loop. Transposing the
-linear scan gives a scan in the opposite direction, which carries the cotangents of the carry and accumulates those of
-the constants. `scan.py` binds the primitive.
+linear scan gives a scan in the opposite direction, which carries the cotangents of the carry and adds up the
+cotangents of the constants. `scan.py` binds the primitive.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ScanLayout(NamedTuple):
     unroll: int
 
     def split(self, items: Sequence[Any]) -> tuple[list, list, list]:
-        """One item per operand, divided into those of the constants, the carry and the stacked inputs."""
+        """One item per operand, divided into items of the constants, of the carry and of the stacked inputs."""
         c, n = self.num_consts, self.num_consts + self.num_carry
         return list(items[:c]), list(items[c:n]), list(items[n:])
 

@@ -91,7 +91,9 @@ def emit_while(
     condition: Callable,
     body: Callable,
 ) -> list:
-    """Lower a while loop over a first value and others; tokens of ordered effects are carried in front of them.
+    """Lower a while loop whose condition and body get the first value apart from the others.
+
+    The tokens of ordered effects are carried in front of the values.
 
     Args:
       ctx: the lowering context.
@@ -454,7 +456,7 @@ def _condition_is_mapped(
 
 def _level_sizes(shapes: Sequence[tuple], levels: Sequence[Sequence[bool]]) -> list:
     """The size of the mapped axis of each level."""
-    # Any mapped operand has it. Mapped dimensions of outer levels are in front of those of this level.
+    # Any mapped operand has it. Mapped dimensions of outer levels are in front of this level's.
     first = [list(level).index(True) for level in levels]
     return [shapes[i][sum(outer[i] for outer in levels[n + 1 :])] for n, i in enumerate(first)]
 

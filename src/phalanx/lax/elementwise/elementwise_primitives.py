@@ -1,8 +1,8 @@
 """Elementwise primitives, one row each: the name, the StableHLO operation, the dtypes, and the derivative.
 
-The public functions are in `arithmetic`, `bitwise`, `comparison`, `complex`, `special` and `transcendental`; primitives
-that are algorithms are declared in `special` and `incomplete_gamma_beta`. In a derivative, `t` is the tangent of the
-operand, `x` and `y` are the operands, and the last argument is the result.
+The public functions are in `arithmetic`, `comparison`, `special` and `transcendental`; primitives that are algorithms
+are declared in `special` and `incomplete_gamma_beta`. The arguments of a derivative are the tangent `t` of one operand,
+all operands, and the result: `(t, x, y)` of an operation on `x`, `(t, x, y, z)` of one on `x` and `y`.
 """
 
 from __future__ import annotations

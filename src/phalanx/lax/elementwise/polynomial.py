@@ -1,6 +1,6 @@
 """Evaluation of polynomials by Horner's rule, unrolled or as a `scan`.
 
-Called by users and by approximations of functions.
+For programs of users; the library itself does not call it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Public functions of elementwise primitives, each declared in one row: the primitive, a summary, and an example.
 
 The rest of the docstring, types included, follows from the dtypes that the primitive declares. Builds on
-`elementwise_builders`; called by `arithmetic`, `bitwise`, `comparison`, `complex`, `special` and `transcendental`.
+`elementwise_builders`; called by `arithmetic`, `comparison`, `special` and `transcendental`.
 """
 
 from __future__ import annotations

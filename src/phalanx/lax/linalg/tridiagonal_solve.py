@@ -1,6 +1,6 @@
 """Tridiagonal linear systems: `tridiagonal_solve`.
 
-Called by `phalanx.scipy.linalg` and by the splines of `phalanx.scipy.interpolate`.
+For programs of users; the library itself does not call it.
 """
 
 from __future__ import annotations

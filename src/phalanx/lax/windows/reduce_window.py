@@ -2,8 +2,8 @@
 
 `reduce_window` by a sum, maximum or minimum has a primitive of its own; any other function is a parameter of
 `reduce_window_p`. The derivative of an extremum selects an element of each window (`select_and_gather_add`), and its
-transpose scatters into these elements (`select_and_scatter_add`). Called by pooling layers, by `phalanx.numpy`, and by
-cumulative operations on platforms where a window is the fastest implementation.
+transpose scatters into these elements (`select_and_scatter_add`). Called by pooling layers; cumulative operations of
+symbolic length emit their windows with `emit_symbolic_windows`.
 """
 
 from __future__ import annotations

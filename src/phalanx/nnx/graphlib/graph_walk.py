@@ -353,8 +353,8 @@ def get_joint_graph(roots: Sequence[Any]) -> Graph:
             key.append((type(root), freeze_metadata(metadata) if metadata else ()))
     if variables:
         ids = {*map(id, variables)}
-        # A cached joint graph replaces its root variables by those of this call, which is only correct if no other root
-        # contains them.
+        # A cached joint graph replaces its root variables by this call's, which is only correct if no other
+        # root contains them.
         if len(ids) < len(variables) or not all(ids.isdisjoint(g.ids()) for g in graphs):
             return _walk_roots(roots)
     cache = graphs[0].joints if graphs else _variable_graphs

@@ -1,4 +1,4 @@
-"""`nnx.jit`: compile a function of modules.
+"""`nnx.jit` and `nnx.jit_partial`: compile a function of modules; its stages `Traced`, `Lowered` and `Compiled`.
 
 The fast path looks at each argument once. A module whose structure is unchanged yields its variables from the cached
 graph; their types and the structure form the key of the compiled program, which runs on their buffers; then only the

@@ -8,7 +8,7 @@
 4. `write_back` applies the changes to the caller's modules.
 
 Structures and output specs are static parts of pytrees, so that the caches of the transformations depend on them
-without any code for modules.
+without any code for modules. Arguments that a user declares static are bound before step 1 (`bind_static`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PureModule:
 
     @property
     def variable_numbers(self) -> range:
-        """The numbers of its variables among those of the call."""
+        """The numbers of its variables among all variables of the call."""
         counts = self.definition.counts
         start = sum(counts[: self.number])
         return range(start, start + counts[self.number])

@@ -1,7 +1,8 @@
-"""Array creation from data (`array`, `asarray`) and from constants (`zeros`, `full`, `eye`).
+"""Array creation from data (`array`, `asarray`, `copy`, `from_dlpack`) and constants (`zeros`, `full`, `eye`, `tri`).
 
 Host data are converted by NumPy and transferred once. Constants are created on the device by one compiled program,
-which is cached by shape, value and dtype. Nested sequences that contain arrays are stacked.
+which is cached by shape, value and dtype. Nested sequences that contain arrays are stacked. `place_output`, which
+implements the `device` arguments, and `iota` serve `ranges` too.
 """
 
 from __future__ import annotations

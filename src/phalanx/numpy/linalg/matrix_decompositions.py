@@ -1,4 +1,4 @@
-"""Matrix decompositions of `numpy.linalg`: Cholesky, QR, singular values, eigenvalues; on `lax.linalg`."""
+"""Matrix decompositions of `numpy.linalg`: Cholesky, QR, singular values, eigenvalues. Builds on `lax.linalg`."""
 
 from __future__ import annotations
 

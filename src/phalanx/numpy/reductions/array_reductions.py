@@ -1,6 +1,6 @@
 """Reductions over axes: `sum`, `prod`, `max`, `any`, `argmax`, `cumsum` and their relatives.
 
-`_reduce` is common to those that combine elements. Sums and products of half-precision numbers are accumulated in
+Functions that combine elements share `_reduce`. Sums and products of half-precision numbers are accumulated in
 float32. Axes may include names of mapped axes, over which a collective reduces (`lax.psum`, `lax.pmax`).
 """
 

@@ -1,6 +1,6 @@
 """Functions of matrices: the exponential, the square root, and general functions by the Schur decomposition.
 
-Builds on `decompositions` and `linear_systems`.
+Builds on the decompositions of `lax.linalg` and on `linear_systems`.
 
 Source: Higham (2005), doi:10.1137/04061101X (exponential); Higham (2008), Functions of Matrices (root, Parlett).
 """

@@ -93,7 +93,7 @@ def ndtri(p: Array) -> Array:
     dtype = common_dtype(p)
     p = cast(p, np.dtype(np.float32)) if dtype.itemsize < 4 else p
     q = p - 0.5
-    # The bounds 0.425 and 5 are those of AS 241, between which each rational function is accurate.
+    # The bounds 0.425 and 5 are from AS 241, between which each rational function is accurate.
     central = abs(q) <= 0.425
     near = _near_quantile(select_where(central, q, 0))
     far = _far_quantile(-lax.log(select_where(central, 0.25, lax.min(p, 1 - p))))

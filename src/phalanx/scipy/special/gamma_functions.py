@@ -1,6 +1,6 @@
 """The gamma and beta functions, and functions of them: factorials, binomial coefficients, rising factorials and others.
 
-Builds on `lax`; `special_ufuncs` makes the public ufuncs of the implementations that come first.
+Builds on `lax`; `special_ufuncs` makes the public ufuncs of `gamma`, `gammasgn`, `loggamma`, `beta` and `betaln`.
 """
 
 from __future__ import annotations

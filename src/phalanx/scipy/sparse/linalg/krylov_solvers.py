@@ -1,7 +1,7 @@
 """Iterative solvers of linear systems: conjugate gradients, BiCGSTAB and GMRES.
 
 The system is a matrix or a function that multiplies by it, and the unknowns may be a pytree. Derivatives are computed
-by implicit differentiation (`lax.custom_linear_solve`), not through the iterations. Builds on `flatten_util`.
+by implicit differentiation (`lax.custom_linear_solve`), not through the iterations. Builds on `ravel_pytree`.
 
 Source: Hestenes & Stiefel (1952), doi:10.6028/jres.049.044; van der Vorst (1992), doi:10.1137/0913035; Saad & Schultz
 (1986), doi:10.1137/0907058.
