@@ -136,7 +136,7 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "interpreters.pxla": (
         "Sharding specs, as programs of 2021 import them.",
         {
-            "sharding.sharding_spec": _SHARDING_SPEC_NAMES,
+            "sharding.legacy_sharding_spec": _SHARDING_SPEC_NAMES,
             "runtime.array": "Array ShardedDeviceArray=Array",
             "sharding": "Mesh MeshPspecSharding=NamedSharding PartitionSpec",
             "spmd.legacy.thread_resources": "ResourceEnv thread_resources",
@@ -148,7 +148,7 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "interpreters.sharding_spec": (
         "Sharding specs, as programs of 2021 import them.",
-        {"sharding.sharding_spec": _SHARDING_SPEC_NAMES},
+        {"sharding.legacy_sharding_spec": _SHARDING_SPEC_NAMES},
     ),
     "memory": ("Kinds of memory, independent of the hardware.", {"transforms.offload": "Space"}),
     "profiler": (

@@ -12,7 +12,7 @@ from phalanx import random
 from phalanx.core.error_classes import RuleError, ShapeError
 from phalanx.core.primitive import registry
 from phalanx.lax.prng.key_words import random_unwrap_p
-from phalanx.random.continuous import gamma_rounds_p
+from phalanx.random.continuous_distributions import gamma_rounds_p
 from phalanx.random.prng_implementations import position_counters
 from phalanx.random.rejection_sampling import Positions, RejectionLoop, bits_at
 

@@ -18,7 +18,7 @@ from phalanx.core import (
     select_unflagged,
     trace_to_jaxpr,
 )
-from phalanx.custom_rules.custom_derivatives import custom_vjp
+from phalanx.custom_rules.custom_jvp_and_vjp import custom_vjp
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.transforms.flat_function import function_name, trace_flat
 from phalanx.tree import tree_flatten, tree_leaves, tree_structure, tree_unflatten

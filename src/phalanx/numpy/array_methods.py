@@ -33,7 +33,7 @@ from phalanx.numpy.ufuncs import rounding, ufunc_table
 from phalanx.numpy.ufuncs.ufunc_dispatch import is_operand, make_eager_binary, make_operators
 from phalanx.runtime.array import Array
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
-from phalanx.sharding.sharding_spec import ShardingSpec, Unstacked
+from phalanx.sharding.legacy_sharding_spec import ShardingSpec, Unstacked
 from phalanx.typing import ArrayLike, DTypeLike, Shape, ShardingLike
 
 # Operator name -> ufunc. Each row defines `__name__` and the reflected `__rname__`.

@@ -2,7 +2,7 @@
 
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.random.choice_and_permutation import choice as choice, permutation as permutation
-from phalanx.random.continuous import (
+from phalanx.random.continuous_distributions import (
     ball as ball,
     beta as beta,
     cauchy as cauchy,
@@ -28,14 +28,17 @@ from phalanx.random.continuous import (
     wald as wald,
     weibull_min as weibull_min,
 )
-from phalanx.random.discrete import (
+from phalanx.random.discrete_distributions import (
     binomial as binomial,
     categorical as categorical,
     geometric as geometric,
     multinomial as multinomial,
     poisson as poisson,
 )
-from phalanx.random.multivariate import multivariate_normal as multivariate_normal, orthogonal as orthogonal
+from phalanx.random.multivariate_distributions import (
+    multivariate_normal as multivariate_normal,
+    orthogonal as orthogonal,
+)
 from phalanx.random.prng_keys import (
     Key as Key,
     PRNGKey as PRNGKey,

@@ -1,6 +1,6 @@
 """Samples from given values: `permutation` and `choice`.
 
-Builds on `uniform` and `continuous`.
+Builds on `uniform` and `continuous_distributions`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
-from phalanx.random.continuous import standard_gumbel
+from phalanx.random.continuous_distributions import standard_gumbel
 from phalanx.random.distribution_parameters import as_dtype, distribution, split_key
 from phalanx.random.prng_keys import check_shape, random_bits_p
 from phalanx.random.uniform import check_mode, randint, uniform_unit

@@ -5,7 +5,7 @@ array. Each device of a mesh can therefore run the loop for its own shard, from 
 as soon as its elements are done, without communication. A generator that can only draw whole arrays (`rbg`) draws the
 whole array on each device, of which the device takes its shard.
 
-Builds on `prng_keys`; `continuous` and `discrete` declare their loops with it.
+Builds on `prng_keys`; `continuous_distributions` and `discrete_distributions` declare their loops with it.
 """
 
 from __future__ import annotations

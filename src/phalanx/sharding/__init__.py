@@ -36,11 +36,7 @@ from phalanx.sharding.mesh_context import (
     use_mesh as use_mesh,
 )
 from phalanx.sharding.named_sharding import NamedSharding as NamedSharding, shard_dims as shard_dims
-from phalanx.sharding.single_device_sharding import (
-    SingleDeviceSharding as SingleDeviceSharding,
-    SingleDeviceSharding as make_single_device_sharding,  # noqa: F401
-)
-from phalanx.sharding.spec import (
+from phalanx.sharding.partition_spec import (
     UNCONSTRAINED as UNCONSTRAINED,
     UNSPECIFIED as UNSPECIFIED,
     AxisName as AxisName,
@@ -48,6 +44,10 @@ from phalanx.sharding.spec import (
     PartitionSpec as PartitionSpec,
     check_rank as check_rank,
     check_spec as check_spec,
+)
+from phalanx.sharding.single_device_sharding import (
+    SingleDeviceSharding as SingleDeviceSharding,
+    SingleDeviceSharding as make_single_device_sharding,  # noqa: F401
 )
 from phalanx.sharding.tiling import (
     Index as Index,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 from phalanx.core import ShardingError
 from phalanx.engine import Cache, Device, DeviceList, HloSharding, ShardingBase, api_boundary
 from phalanx.sharding.mesh import is_local
-from phalanx.sharding.spec import AxisName
+from phalanx.sharding.partition_spec import AxisName
 from phalanx.sharding.tiling import Index, Tiling, indices, replica_ids, shard_size
 
 # Memoized results per sharding. Programs with many array shapes would otherwise make the table grow without limit.

@@ -17,7 +17,7 @@ from phalanx.engine.client import Device, devices as all_devices
 from phalanx.engine.topology import arrange_by_topology
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.sharding.mesh import AxisType, Mesh
-from phalanx.sharding.spec import AxisName
+from phalanx.sharding.partition_spec import AxisName
 
 
 def make_mesh(

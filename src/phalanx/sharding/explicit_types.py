@@ -14,7 +14,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from phalanx.core import RuleError, ShapedArray, ShardingError, format_sharded_shape
-from phalanx.sharding.spec import PartitionSpec
+from phalanx.sharding.partition_spec import PartitionSpec
 
 if TYPE_CHECKING:
     from phalanx.core import Primitive

@@ -15,8 +15,8 @@ from phalanx.sharding.base_sharding import Sharding, intern_sharding, memoize_me
 from phalanx.sharding.hlo_conversion import hlo_to_tiling, tiling_to_hlo, tiling_to_spec
 from phalanx.sharding.mesh import Mesh
 from phalanx.sharding.named_sharding import NamedSharding
+from phalanx.sharding.partition_spec import AxisName
 from phalanx.sharding.single_device_sharding import SingleDeviceSharding
-from phalanx.sharding.spec import AxisName
 from phalanx.sharding.tiling import Tiling
 
 

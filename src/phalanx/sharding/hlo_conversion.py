@@ -17,7 +17,7 @@ import numpy as np
 from phalanx.core import ShardingError
 from phalanx.engine.custom_call_partitioner import HloSharding, OpShardingType
 from phalanx.sharding.mesh import AbstractMesh, Mesh
-from phalanx.sharding.spec import AxisName, PartitionSpec
+from phalanx.sharding.partition_spec import AxisName, PartitionSpec
 from phalanx.sharding.tiling import Tiling, mixed_radix, prime_factors
 
 

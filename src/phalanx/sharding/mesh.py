@@ -21,7 +21,7 @@ import numpy as np
 from phalanx.core import ArgumentError, ShardingError, state
 from phalanx.engine import Cache, api_boundary_class
 from phalanx.engine.client import Device, DeviceList, devices as all_devices
-from phalanx.sharding.spec import AxisName
+from phalanx.sharding.partition_spec import AxisName
 
 
 class AxisType(enum.Enum):

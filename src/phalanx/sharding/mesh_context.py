@@ -16,7 +16,7 @@ from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.sharding.base_sharding import Sharding
 from phalanx.sharding.mesh import AbstractMesh, Mesh, replace_mesh
 from phalanx.sharding.named_sharding import NamedSharding
-from phalanx.sharding.spec import PartitionSpec
+from phalanx.sharding.partition_spec import PartitionSpec
 
 
 def get_mesh() -> Mesh:

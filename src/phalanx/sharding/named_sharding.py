@@ -13,7 +13,15 @@ from phalanx.sharding.base_sharding import Sharding, intern_sharding, memoize_me
 from phalanx.sharding.explicit_types import infer_result_types
 from phalanx.sharding.hlo_conversion import axes_to_hlo
 from phalanx.sharding.mesh import AbstractMesh, Mesh
-from phalanx.sharding.spec import UNCONSTRAINED, UNSPECIFIED, AxisName, PartitionSpec, Sentinel, check_rank, check_spec
+from phalanx.sharding.partition_spec import (
+    UNCONSTRAINED,
+    UNSPECIFIED,
+    AxisName,
+    PartitionSpec,
+    Sentinel,
+    check_rank,
+    check_spec,
+)
 from phalanx.sharding.tiling import Tiling, mixed_radix
 
 _REPLICATED_SPEC = PartitionSpec()

@@ -1,6 +1,6 @@
 """Symbolic dimensions: sizes that are polynomials in variables.
 
-A size is an `int` or a `Dim` (`symbolic_dim`). `dim_queries` has the questions that other packages ask about sizes.
+A size is an `int` or a `Dim` (`symbolic_dimension`). `dim_queries` has the questions of other packages about sizes.
 `Dim` builds on `dim_polynomials` (representation, sums and products), `simplex` and `linear_bounds` (bounds and
 comparisons), `dim_division`, `dim_extrema` (maxima and minima) and `dim_printing`, each of which builds only on modules
 named before it. `core` has sizes in its types, and `export` makes variables for them.
@@ -21,4 +21,4 @@ from phalanx.symbolic.dim_queries import (
     static_size as static_size,
     windows as windows,
 )
-from phalanx.symbolic.symbolic_dim import Dim as Dim, Fact as Fact, Scope as Scope, arrays as arrays
+from phalanx.symbolic.symbolic_dimension import Dim as Dim, Fact as Fact, Scope as Scope, arrays as arrays

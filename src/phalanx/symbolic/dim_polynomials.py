@@ -5,7 +5,7 @@ A symbolic dimension is a polynomial with integer coefficients. Its factors are 
 Polynomials are interned: equal polynomials of one ring are one object, so shapes that contain them compare and hash as
 fast as shapes of ints. A result without variables is an int.
 
-`Polynomial` and `Ring` are abstract. `symbolic_dim` derives `Dim` and `Scope` from them, whose operators use division
+`Polynomial` and `Ring` are abstract. `symbolic_dimension` derives `Dim` and `Scope`, whose operators use division
 (`dim_division`), bounds (`linear_bounds`) and extrema (`dim_extrema`); all of these build on this module.
 """
 

@@ -14,7 +14,7 @@ from phalanx.engine.error_record import ArgumentError, InconclusiveDimensionOper
 from phalanx.symbolic.dim_division import long_division
 from phalanx.symbolic.dim_extrema import extreme_dim
 from phalanx.symbolic.dim_polynomials import Size, bounds, common_scope
-from phalanx.symbolic.symbolic_dim import Dim
+from phalanx.symbolic.symbolic_dimension import Dim
 
 
 def is_symbolic(dim: object) -> bool:

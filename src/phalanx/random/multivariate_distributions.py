@@ -1,6 +1,6 @@
 """Random vectors and matrices: normal vectors with a covariance, orthogonal matrices.
 
-Builds on `continuous`, and on `phalanx.lax.linalg` for the factorizations.
+Builds on `continuous_distributions`, and on `phalanx.lax.linalg` for the factorizations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError, get_aval
 from phalanx.lax import linalg
 from phalanx.lax.shape import broadcast_to_shape
-from phalanx.random.continuous import standard_normal
+from phalanx.random.continuous_distributions import standard_normal
 from phalanx.random.distribution_parameters import as_dtype, distribution, float_dtype, inexact_dtype
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape, ShardingLike
 

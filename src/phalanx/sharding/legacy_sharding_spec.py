@@ -20,7 +20,7 @@ from phalanx.sharding.base_sharding import Sharding
 from phalanx.sharding.hlo_conversion import hlo_to_tiling, tiling_to_hlo, tiling_to_spec
 from phalanx.sharding.mesh import Mesh
 from phalanx.sharding.named_sharding import NamedSharding
-from phalanx.sharding.spec import PartitionSpec
+from phalanx.sharding.partition_spec import PartitionSpec
 from phalanx.sharding.tiling import Tiling, mixed_radix, prime_factors, shard_size
 
 Index: TypeAlias = tuple[Any, ...]

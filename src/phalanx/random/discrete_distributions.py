@@ -2,7 +2,7 @@
 
 Poisson and binomial samples are drawn by one of two methods, chosen element by element: counting waiting times where
 few events are expected, and transformed rejection (Hormann 1993) elsewhere. Both are loops over all elements, see
-`rejection_sampling`. Builds on `uniform` and `continuous`.
+`rejection_sampling`. Builds on `uniform` and `continuous_distributions`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
 from phalanx.lax.shape import broadcast_to_shape
-from phalanx.random.continuous import standard_exponential, standard_gumbel
+from phalanx.random.continuous_distributions import standard_exponential, standard_gumbel
 from phalanx.random.distribution_parameters import (
     as_dtype,
     broadcast_parameters,

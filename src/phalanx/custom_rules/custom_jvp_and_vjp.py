@@ -1,6 +1,6 @@
 """`custom_jvp` and `custom_vjp`: functions with user-defined derivative rules.
 
-The arguments of a call are flattened and bound to the primitives of `custom_derivative_calls`; the pytrees that the
+The arguments of a call are flattened and bound to the primitives of `custom_jvp_and_vjp_calls`; the pytrees that the
 user's rules return are checked and flattened in turn.
 """
 
@@ -32,7 +32,7 @@ from phalanx.core import (
     state,
     vector_space,
 )
-from phalanx.custom_rules.custom_derivative_calls import custom_jvp_call_p, custom_vjp_call_p
+from phalanx.custom_rules.custom_jvp_and_vjp_calls import custom_jvp_call_p, custom_vjp_call_p
 from phalanx.custom_rules.rule_arguments import bind_positional, check_pair
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.transforms import PathLabel, check_same_structure, function_name, positional_parameters

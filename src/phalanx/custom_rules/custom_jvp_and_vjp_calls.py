@@ -3,7 +3,7 @@
 The parameters of a call are flat functions: the user's function and its rules. Eager evaluation runs the function, and
 differentiation runs the rule. Staging replaces the function by its jaxpr; batching maps both the function and the
 rules. Differentiating a `custom_vjp_call` records one `custom_linear` equation in the linear jaxpr, whose transpose
-is the user's `bwd`. `custom_derivatives` binds these primitives.
+is the user's `bwd`. `custom_jvp_and_vjp` binds these primitives.
 """
 
 from __future__ import annotations
