@@ -169,6 +169,6 @@ def test_mixing_attached_and_abstract_devices_is_an_error():
     there, here = AbstractMesh((8,), ("i",)), auto_mesh((8,), ("i",))
     both = tuple(NamedSharding(mesh, P("i")) for mesh in (there, here))
     with pytest.raises(
-        ValueError, match=r"^export of <lambda>, argument y: expected the devices of the computation, stand-in 0, 1"
+        ValueError, match=r"^export of <lambda>, argument y: expected the devices of the computation, placeholder 0, 1"
     ):
         export.export(phalanx.jit(lambda x, y: x + y, in_shardings=both))(X, X)

@@ -21,8 +21,8 @@ class PlaceholderDevice:
 
     id: int
     process_index: int = 0
-    platform: str = "stand-in"
-    device_kind: str = "stand-in"
+    platform: str = "placeholder"
+    device_kind: str = "placeholder"
 
 
 def is_abstract(sharding: Any) -> bool:
@@ -35,7 +35,7 @@ def on_devices(sharding: Any, devices: Sequence[Any]) -> Any:
     return NamedSharding(sharding.mesh.on(devices), sharding.spec) if is_abstract(sharding) else sharding
 
 
-def on_abstract_devices(sharding: Any, platform: str = "stand-in") -> Any:
+def on_abstract_devices(sharding: Any, platform: str = "placeholder") -> Any:
     """A sharding over an `AbstractMesh`, placed on placeholder devices of a platform; any other object unchanged."""
     if not is_abstract(sharding):
         return sharding
