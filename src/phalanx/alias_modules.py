@@ -20,7 +20,7 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "ad_checkpoint": (
         "Rematerialization: `checkpoint`, its policies, and the residuals that differentiation saves.",
         {
-            "transforms.checkpoint": "checkpoint checkpoint_name remat",
+            "transforms.checkpoint_and_remat": "checkpoint checkpoint_name remat",
             "transforms.checkpoint_policies": "CheckpointPolicies checkpoint_policies",
             "transforms.offload": "Offloadable Recompute Saveable",
             "transforms.saved_residuals": "print_saved_residuals saved_residuals",

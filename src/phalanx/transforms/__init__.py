@@ -25,14 +25,17 @@ from phalanx.transforms.call_primitives import (
     PartialEvalCall as PartialEvalCall,
     TransformedCall as TransformedCall,
 )
-from phalanx.transforms.checkpoint import checkpoint as checkpoint, checkpoint_name as checkpoint_name, remat as remat
+from phalanx.transforms.checkpoint_and_remat import (
+    checkpoint as checkpoint,
+    checkpoint_name as checkpoint_name,
+    remat as remat,
+)
 from phalanx.transforms.flat_function import (
     FlatFunction as FlatFunction,
     function_name as function_name,
     positional_parameters as positional_parameters,
     trace_flat as trace_flat,
 )
-from phalanx.transforms.forward_mode import JVPTrace as JVPTrace, jvp_flat as jvp_flat, jvp_jaxpr as jvp_jaxpr
 from phalanx.transforms.jacobian import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
 from phalanx.transforms.jvp_and_vjp import (
     jvp as jvp,
@@ -40,6 +43,7 @@ from phalanx.transforms.jvp_and_vjp import (
     linearize as linearize,
     vjp as vjp,
 )
+from phalanx.transforms.jvp_trace import JVPTrace as JVPTrace, jvp_flat as jvp_flat, jvp_jaxpr as jvp_jaxpr
 from phalanx.transforms.key_lowering import lower_on_keys as lower_on_keys
 from phalanx.transforms.linear_trace import LinearTrace as LinearTrace
 from phalanx.transforms.linearize_jaxpr import linearize_jaxpr as linearize_jaxpr
@@ -50,12 +54,12 @@ from phalanx.transforms.partial_eval import (
     partial_eval_inner_jaxpr as partial_eval_inner_jaxpr,
     partial_eval_jaxpr as partial_eval_jaxpr,
 )
-from phalanx.transforms.reverse_mode import transpose_jaxpr as transpose_jaxpr
 from phalanx.transforms.structure_checks import (
     PathLabel as PathLabel,
     check_same_structure as check_same_structure,
     check_same_types as check_same_types,
 )
+from phalanx.transforms.transpose_jaxpr import transpose_jaxpr as transpose_jaxpr
 from phalanx.transforms.value_and_grad import (
     grad as grad,
     select_argnums as select_argnums,

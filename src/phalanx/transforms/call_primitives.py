@@ -3,7 +3,7 @@
 Every rule derives a jaxpr from the one that the call holds, and calls that in turn. Properties of a call (it is
 compiled as one function, its intermediate values are rematerialized) therefore hold for its derivatives and its batched
 form, too. A primitive defines in `derive_params` and `bind_call` how a derived jaxpr is called; the rules are shared.
-`checkpoint`, `custom_rules` and `spmd.jit_primitive` build on these classes.
+`checkpoint_and_remat`, `custom_rules` and `spmd.jit_primitive` build on these classes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from phalanx.core import (
 )
 from phalanx.runtime import LoweringContext, result_memories
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
-from phalanx.transforms.forward_mode import jvp_jaxpr
+from phalanx.transforms.jvp_trace import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.linearize_jaxpr import linearize_jaxpr
 from phalanx.transforms.partial_eval import (
@@ -45,7 +45,7 @@ from phalanx.transforms.partial_eval import (
     has_known_work,
     partial_eval_inner_jaxpr,
 )
-from phalanx.transforms.reverse_mode import transpose_jaxpr
+from phalanx.transforms.transpose_jaxpr import transpose_jaxpr
 
 
 class HigherOrder(Primitive):

@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx.core import ArgumentError, Primitive
 from phalanx.engine.cache import memoize
-from phalanx.transforms.checkpoint import name_p, nothing_saveable
+from phalanx.transforms.checkpoint_and_remat import name_p, nothing_saveable
 from phalanx.transforms.offload import Offloadable
 from phalanx.transforms.partial_eval import Policy, everything_saveable
 

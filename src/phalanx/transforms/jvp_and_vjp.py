@@ -1,6 +1,6 @@
 """`jvp`, `vjp`, `linearize` and `linear_transpose`: derivatives of functions of pytrees.
 
-Each function flattens and checks its arguments, and calls `forward_mode`, `linear_trace` and `reverse_mode`. Reverse
+Each function flattens and checks its arguments, and calls `jvp_trace`, `linear_trace` and `transpose_jaxpr`. Reverse
 mode is linearization followed by transposition of the linear jaxpr.
 """
 
@@ -32,10 +32,10 @@ from phalanx.core import (
 )
 from phalanx.runtime.array import Array
 from phalanx.transforms.flat_function import FlatFunction, function_name, trace_flat
-from phalanx.transforms.forward_mode import JVPTrace, JVPTracer, jvp_flat
+from phalanx.transforms.jvp_trace import JVPTrace, JVPTracer, jvp_flat
 from phalanx.transforms.linear_trace import LinearTrace, finish_linear
-from phalanx.transforms.reverse_mode import transpose_flat
 from phalanx.transforms.structure_checks import PathLabel, check_same_structure
+from phalanx.transforms.transpose_jaxpr import transpose_flat
 from phalanx.tree import Partial, PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import ArrayLike, AxisName, PyTree

@@ -1,7 +1,7 @@
 """`LinearTrace`: records the part of a computation that depends on its inputs, and lets its parent run the rest.
 
 Under a `JVPTrace` the inputs are tangents, so the recorded jaxpr is the tangent part of the computation, linear in its
-inputs, with the primal values it needs as constants. `reverse_mode` transposes such a jaxpr.
+inputs, with the primal values it needs as constants. `transpose_jaxpr` transposes such a jaxpr.
 """
 
 from __future__ import annotations

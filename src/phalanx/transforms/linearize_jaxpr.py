@@ -21,7 +21,7 @@ from phalanx.core import (
     state,
     trace_to_jaxpr,
 )
-from phalanx.transforms.forward_mode import JVPTrace
+from phalanx.transforms.jvp_trace import JVPTrace
 from phalanx.transforms.linear_trace import LinearTrace, finish_linear
 
 

@@ -29,7 +29,7 @@ from phalanx.core import (
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.transforms.flat_function import FlatFunction, format_argument, function_name, positional_parameters
 from phalanx.transforms.jvp_and_vjp import finalize_tangents, linearize_flat
-from phalanx.transforms.reverse_mode import transpose_flat
+from phalanx.transforms.transpose_jaxpr import transpose_flat
 from phalanx.tree import PyTreeDef, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.key_paths import SequenceKey
 from phalanx.typing import AxisName, PyTree

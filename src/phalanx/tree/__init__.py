@@ -45,7 +45,7 @@ from phalanx.tree.prefix import (
     prefix_errors as prefix_errors,
     tree_broadcast as tree_broadcast,
 )
-from phalanx.tree.registration import (
+from phalanx.tree.pytree_registry import (
     register_dataclass as register_dataclass,
     register_pytree_node as register_pytree_node,
     register_pytree_node_class as register_pytree_node_class,

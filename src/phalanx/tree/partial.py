@@ -12,7 +12,7 @@ from typing import Any
 
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.tree.key_paths import GetAttrKey
-from phalanx.tree.registration import register_pytree_with_keys
+from phalanx.tree.pytree_registry import register_pytree_with_keys
 
 
 class Partial(functools.partial[Any]):

@@ -62,7 +62,7 @@ from phalanx.lax.elementwise.select import select_n_p
 from phalanx.lax.elementwise.wrappers import binary_wrapper
 from phalanx.lax.reductions.reduction_family import reduce_or_p
 from phalanx.runtime.lowering import LoweringContext
-from phalanx.transforms.forward_mode import jvp_flat
+from phalanx.transforms.jvp_trace import jvp_flat
 from phalanx.typing import Array, ArrayLike
 
 # Near x = a the series needs a multiple of sqrt(a) terms: enough for a up to a million, and an end for NaN.

@@ -42,7 +42,7 @@ from phalanx.lax.shape.concatenate import concatenate_p
 from phalanx.lax.windows.reduce_window import emit_symbolic_windows
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_symbolic, max_dim
-from phalanx.transforms.forward_mode import jvp_flat
+from phalanx.transforms.jvp_trace import jvp_flat
 from phalanx.typing import Array, ArrayLike
 
 

@@ -33,7 +33,7 @@ from phalanx.engine import api_boundary, hlo, ir
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.call_primitives import PartialEvalCall
 from phalanx.transforms.flat_function import trace_flat
-from phalanx.transforms.forward_mode import jvp_jaxpr
+from phalanx.transforms.jvp_trace import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.partial_eval import (
     PartialEvalJaxprs,
