@@ -9,7 +9,7 @@ JOBS ?= 2
 # Each process takes whole files, in the order that conftest.py gives them.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check lint metrics bench docs format clean fuzz
+.PHONY: help demo test check lint metrics bench docs format clean fuzz ecosystem
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make metrics figures of the library's language and order, beside their targets"
 	@echo "make bench   measure Phalanx beside JAX in one run"
 	@echo "make fuzz    fuzz the reader of exported programs with malformed bytes and texts (SECONDS_OF_FUZZING=600, of CPU)"
+	@echo "make ecosystem  run 20 libraries that import jax, without it, beside JAX (ARGS: --libraries optax,equinox)"
 	@echo "make docs    build the documentation into site/"
 
 $(BIN)/python:
@@ -56,6 +57,10 @@ bench: $(VENV)/installed-bench
 
 fuzz: $(VENV)/installed-fuzz
 	PYTHONPATH=. $(BIN)/python -m tests.export.fuzz $${SECONDS_OF_FUZZING:-600} $(ARGS)
+
+# Makes one virtual environment without jax and one with it; takes an hour or more.
+ecosystem: | $(BIN)/python
+	$(BIN)/python -m tools.ecosystem build/ecosystem $(ARGS)
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

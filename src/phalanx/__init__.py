@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         debug as debug,
         engine as engine,
         errors as errors,
+        example_libraries as example_libraries,
         export as export,
         extend as extend,
         image as image,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         random as random,
         scipy as scipy,
         sharding as sharding,
+        sparse as sparse,
         spmd as spmd,
         testing as testing,
         transforms as transforms,
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     )
     from phalanx.core.aval import ShapeDtypeStruct as ShapeDtypeStruct
     from phalanx.core.config import (
+        allow_f16_reductions as allow_f16_reductions,
+        array_garbage_collection_guard as array_garbage_collection_guard,
+        auto_pcast as auto_pcast,
         check_tracer_leaks as check_tracer_leaks,
         checking_leaks as checking_leaks,
         debug_infs as debug_infs,
@@ -47,13 +52,29 @@ if TYPE_CHECKING:
         default_matmul_precision as default_matmul_precision,
         default_prng_impl as default_prng_impl,
         disable_jit as disable_jit,
+        enable_checks as enable_checks,
+        enable_custom_prng as enable_custom_prng,
         enable_x64 as enable_x64,
         explain_cache_misses as explain_cache_misses,
+        legacy_prng_key as legacy_prng_key,
         log_compiles as log_compiles,
+        no_execution as no_execution,
+        no_tracing as no_tracing,
         numpy_dtype_promotion as numpy_dtype_promotion,
         numpy_rank_promotion as numpy_rank_promotion,
+        remove_size_one_mesh_axis_from_type as remove_size_one_mesh_axis_from_type,
+        softmax_custom_jvp as softmax_custom_jvp,
+        thread_guard as thread_guard,
+        threefry_partitionable as threefry_partitionable,
     )
     from phalanx.core.dtypes import float0 as float0
+    from phalanx.core.mutable_arrays import (
+        Ref as Ref,
+        empty_ref as empty_ref,
+        free_ref as free_ref,
+        freeze as freeze,
+        new_ref as new_ref,
+    )
     from phalanx.core.source_info import named_call as named_call, named_scope as named_scope
     from phalanx.core.trace import ensure_compile_time_eval as ensure_compile_time_eval
     from phalanx.custom_rules import (
@@ -76,6 +97,7 @@ if TYPE_CHECKING:
         process_index as process_index,
         process_indices as process_indices,
     )
+    from phalanx.engine.compiler import CompilerEffortLevel as CompilerEffortLevel
     from phalanx.lax.callback import pure_callback as pure_callback
     from phalanx.lax.sharding.explicit_axes import reshard as reshard, typeof as typeof
     from phalanx.runtime.array import Array as Array, Shard as Shard, block_until_ready as block_until_ready
@@ -113,7 +135,7 @@ if TYPE_CHECKING:
         device_put_replicated as device_put_replicated,
         device_put_sharded as device_put_sharded,
     )
-    from phalanx.spmd.jit import clear_caches as clear_caches, jit as jit, pjit as pjit
+    from phalanx.spmd.jit import Inline as Inline, clear_caches as clear_caches, jit as jit, pjit as pjit
     from phalanx.spmd.make_jaxpr import eval_shape as eval_shape, make_jaxpr as make_jaxpr
     from phalanx.spmd.pmap import pmap as pmap, soft_pmap as soft_pmap
     from phalanx.spmd.shard_map import shard_map as shard_map, smap as smap
@@ -146,8 +168,8 @@ if TYPE_CHECKING:
 
 # Packages that are public under the name of their folder.
 _PACKAGES = (
-    "core debug engine errors export extend image lax nn nnx numpy ops optim random scipy sharding spmd testing "
-    "transforms tree typing"
+    "core debug engine errors example_libraries export extend image lax nn nnx numpy ops optim random scipy sharding "
+    "sparse spmd testing transforms tree typing"
 ).split()
 
 _NAMES = {
@@ -157,11 +179,14 @@ _NAMES = {
         "runtime.array": "Array Shard block_until_ready",
         "core.aval": "ShapeDtypeStruct",
         "core.config": (
-            "check_tracer_leaks checking_leaks debug_infs debug_key_reuse debug_nans default_device "
-            "default_matmul_precision default_prng_impl disable_jit enable_x64 explain_cache_misses log_compiles "
-            "numpy_dtype_promotion numpy_rank_promotion"
+            "allow_f16_reductions array_garbage_collection_guard auto_pcast check_tracer_leaks checking_leaks "
+            "debug_infs debug_key_reuse debug_nans default_device default_matmul_precision default_prng_impl "
+            "disable_jit enable_checks enable_custom_prng enable_x64 explain_cache_misses legacy_prng_key log_compiles "
+            "no_execution no_tracing numpy_dtype_promotion numpy_rank_promotion "
+            "remove_size_one_mesh_axis_from_type softmax_custom_jvp thread_guard threefry_partitionable"
         ),
         "core.dtypes": "float0",
+        "core.mutable_arrays": "Ref empty_ref free_ref freeze new_ref",
         "runtime.in_flight": "effects_barrier",
         "runtime.engine_options": (
             "config transfer_guard transfer_guard_device_to_device transfer_guard_device_to_host "
@@ -174,6 +199,7 @@ _NAMES = {
             "Device default_backend device_count devices host_count host_id host_ids local_device_count local_devices "
             "process_count process_index process_indices"
         ),
+        "engine.compiler": "CompilerEffortLevel",
         "runtime.environment_info": "print_environment_info",
         "lax.callback": "pure_callback",
         "lax.sharding.explicit_axes": "reshard typeof",
@@ -182,7 +208,7 @@ _NAMES = {
             "fwd_and_bwd make_array_from_callback make_array_from_process_local_data "
             "make_array_from_single_device_arrays"
         ),
-        "spmd.jit": "clear_caches jit pjit",
+        "spmd.jit": "Inline clear_caches jit pjit",
         "spmd.make_jaxpr": "eval_shape make_jaxpr",
         "spmd.shard_map": "shard_map smap",
         "spmd.pmap": "pmap soft_pmap",

@@ -1,10 +1,12 @@
 """Type aliases for annotations of programs that use Phalanx, and of the library itself.
 
-Nothing is imported at run time, so every package may use the aliases, whatever its layer.
+Nothing is imported at run time, so every package may use the aliases, whatever its layer; those of `Array` are made at
+first use, and packages below `runtime` import them for type checkers only.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, Union
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from phalanx.runtime.layout import Format
     from phalanx.sharding import PartitionSpec, Sharding
     from phalanx.symbolic import Dim
+
+    ArrayLike: TypeAlias = Array | np.ndarray[Any, Any] | np.bool_ | np.number[Any] | bool | int | float | complex
+    """A value that functions of `phalanx.numpy` accept as an array: an array, or a scalar of Python or NumPy."""
 
 
 class SupportsDType(Protocol):
@@ -33,9 +38,6 @@ class SupportsDType(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """The element type."""
 
-
-ArrayLike: TypeAlias = Union["Array", np.ndarray[Any, Any], np.bool_, np.number[Any], bool, int, float, complex]
-"""A value that functions of `phalanx.numpy` accept as an array: an array, or a scalar of Python or NumPy."""
 
 DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any] | SupportsDType
 """A value that names an element type: `"float32"`, `float`, `jnp.float32`, a NumPy dtype."""
@@ -65,11 +67,17 @@ StaticInt: TypeAlias = SupportsIndex
 """An integer that must be known while a program is traced."""
 
 
+@functools.cache
 def __getattr__(name: str) -> Any:
-    if name != "Array":
+    if name not in _OF_ARRAYS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return sys.modules["phalanx"].Array  # defined in a higher layer, and loaded only when it is used at run time
+    array = sys.modules["phalanx"].Array  # defined in a higher layer, and loaded only when it is used at run time
+    # Classes without parameters, which isinstance accepts.
+    return array | np.ndarray | np.bool_ | np.number | bool | int | float | complex if name == "ArrayLike" else array
+
+
+_OF_ARRAYS = ("Array", "ArrayLike")
 
 
 def __dir__() -> list[str]:
-    return sorted(["Array", "SupportsDType", *(n for n in __annotations__ if n != "Array")])
+    return sorted([*_OF_ARRAYS, "SupportsDType", *(n for n in __annotations__ if n not in _OF_ARRAYS)])

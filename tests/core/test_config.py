@@ -2,14 +2,32 @@
 
 import doctest
 import importlib
+import logging
 import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
-from phalanx.core.config import config, state, state_extra
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.config import (
+    captured_constants_warn_bytes,
+    config,
+    disable_most_optimizations,
+    disallow_mesh_context_manager,
+    dump_ir_to,
+    high_dynamic_range_gumbel,
+    memory_fitting_level,
+    optimization_level,
+    random_seed_offset,
+    state,
+    state_extra,
+)
 from phalanx.core.error_classes import ArgumentError
+from phalanx.engine.compiler import make_compile_options
 from phalanx.runtime import engine_options
 
 options = importlib.import_module("phalanx.core.config")  # `phalanx.core.config` is the object of that name.
@@ -115,6 +133,24 @@ def test_the_environment_sets_options():
     assert out.stdout == "True 8 None\n"
 
 
+def test_flags_of_absl_set_options():
+    pytest.importorskip("absl")
+    show = "print(config.enable_x64, config.default_matmul_precision, config.debug_nans)"
+    flags = ["--jax_enable_x64", "--jax_default_matmul_precision=highest"]
+    for program, argv in {
+        f"config.parse_flags_with_absl(); {show}": [*flags, "--other=3", "--", "--jax_debug_nans"],
+        f"config.config_with_absl(); app.run(lambda argv: {show})": flags,
+    }.items():
+        out = subprocess.run(
+            [sys.executable, "-c", f"from absl import app; from phalanx import config; {program}", *argv],
+            env={"PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert out.stdout == "True highest False\n"
+
+
 def test_an_observer_may_refuse(monkeypatch):
     def refuse(value):
         raise ArgumentError("option num_cpu_devices", expected="a start", got="a running client", fix="restart")
@@ -162,12 +198,6 @@ def test_an_observer_may_refuse(monkeypatch):
             "option default_device: expected a device, the name of a platform or None, got 3.\n"
             "  Fix: pass one of phalanx.devices(), or 'cpu'.",
         ),
-        (
-            "threefry_partitionable",
-            False,
-            "option threefry_partitionable: expected True, got False.\n"
-            "  Fix: leave it on: the other numbering depends on how arrays are split.",
-        ),
     ],
 )
 def test_bad_updates_say_what_would_do(name, value, text):
@@ -191,3 +221,123 @@ def test_the_docstring_of_an_option_tells_what_it_takes_and_its_example_runs(nam
         option.__doc__, vars(engine_options) | vars(options), name, None, None
     )
     assert doctest.DocTestRunner().run(example) == (0, 1)
+
+
+def test_options_of_the_peer_are_accepted_with_its_defaults():
+    peer = pytest.importorskip("jax").config.values
+    internal = {"jax_platform_name", "jax_threefry_partitionable"}
+    names = {name.removeprefix("jax_") for name in peer if name.startswith("jax_") and name not in internal}
+    unknown = [name for name in sorted(names) if not hasattr(config, name)]
+    assert unknown == []
+    assert config.jax_scan3 is False and config.read("jax_skip_slow_tests") is False
+    config.update("jax_use_rgv3", False)
+    assert config.use_rgv3 is False
+    config.update("jax_use_rgv3", True)
+
+
+def test_a_name_of_no_option_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="config.update: expected the name of an option, got 'jax_no_such'"):
+        config.update("jax_no_such", 1)
+    with pytest.raises(AttributeError):
+        config.no_such
+
+
+def test_environment_variables_of_the_peer_set_options():
+    code = "import phalanx.numpy as jnp; from phalanx import config; print(jnp.ones(1).dtype, config.use_magma)"
+    environment = {"PYTHONPATH": ":".join(sys.path), "JAX_ENABLE_X64": "1", "JAX_USE_MAGMA": "on"}
+    run = lambda **more: subprocess.run(
+        [sys.executable, "-c", code], env=environment | more, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert run() == ["float64", "on"]
+    assert run(PHALANX_ENABLE_X64="0") == ["float32", "on"]
+
+
+def test_no_tracing_and_no_execution_forbid_what_they_name():
+    f = phalanx.jit(lambda x: x + 1)
+    assert f(1.0) == 2.0
+    with phalanx.no_tracing():
+        assert f(2.0) == 3.0
+        with pytest.raises(RuntimeError, match="a trace of <lambda>: .* got one that needs it, under no_tracing"):
+            f(jnp.ones(3))
+    compiled = f.lower(1.0).compile()
+    with phalanx.no_execution():
+        for call in (lambda: f(2.0), lambda: compiled(2.0), lambda: lax.neg(2.0)):
+            with pytest.raises(RuntimeError, match="under no_execution"):
+                call()
+    assert f(2.0) == 3.0
+
+
+def test_options_of_keys_change_what_they_name():
+    with phalanx.enable_custom_prng():
+        assert phalanx.random.PRNGKey(3) == phalanx.random.key(3)
+    raw = phalanx.random.PRNGKey(0)
+    with phalanx.legacy_prng_key("error"), pytest.raises(ArgumentError) as error:
+        phalanx.random.normal(raw)
+    assert str(error.value) == (
+        "random.normal, key: expected a typed key, since legacy_prng_key is 'error', got a raw key, an array of uint32 "
+        "words.\n  Fix: make keys with phalanx.random.key(seed), or convert raw ones with random.wrap_key_data."
+    )
+    with phalanx.legacy_prng_key("warn"), pytest.warns(UserWarning, match="expected a typed key"):
+        phalanx.random.normal(raw)
+    five, seven = phalanx.random.key(5), phalanx.random.gumbel(phalanx.random.key(7), (3,), mode="high")
+    with random_seed_offset(2):
+        assert phalanx.random.key(3) == phalanx.random.key(np.int32(3)) == five
+        assert phalanx.jit(phalanx.random.key)(3) == five
+    with high_dynamic_range_gumbel():
+        assert (phalanx.random.gumbel(phalanx.random.key(7), (3,)) == seven).all()
+
+
+def test_sums_of_16_bits_can_be_forbidden():
+    x = jnp.ones((1, 3), "bfloat16")
+    with phalanx.allow_f16_reductions(False):
+        assert lax.reduce_sum(x, [0]).shape == (3,)
+        for call in (lax.reduce_sum, phalanx.jit(lax.reduce_sum, static_argnums=1)):
+            with pytest.raises(ArgumentError) as error:
+                call(x, (1,))
+            assert str(error.value) == (
+                "lax.reduce_sum: expected numbers of at least 32 bits; 16-bit sums are not allowed, since "
+                "allow_f16_reductions is False, got bf16[1,3].\n  Fix: sum in float32: jnp.sum(x, dtype='float32')."
+            )
+
+
+def test_large_constants_are_reported(monkeypatch):
+    constant = jnp.ones(1000)
+    with captured_constants_warn_bytes(100), pytest.warns(UserWarning) as caught:
+        phalanx.jit(lambda x: x + constant)(1.0)
+    assert str(caught[0].message) == (
+        "<lambda> closes over constants of 4000 bytes in all, the largest of them f32[1000], which each of its programs "
+        "holds; pass them as arguments, or set captured_constants_warn_bytes to a larger number"
+    )
+
+
+def test_programs_can_be_written_to_a_folder(tmp_path):
+    with dump_ir_to(str(tmp_path)):
+        phalanx.jit(lambda x: x * 3, inline=False)(np.float32(2))
+    (file,) = tmp_path.iterdir()
+    assert file.name == "0000__lambda_.mlir" and "stablehlo.multiply" in file.read_text()
+
+
+def test_levels_of_effort_reach_the_compiler():
+    double = lambda x: jnp.sin(x) * 2
+    for option in (optimization_level("O1"), memory_fitting_level("O0"), disable_most_optimizations()):
+        with option:
+            np.testing.assert_allclose(phalanx.jit(double)(1.0), np.sin(1.0) * 2, rtol=1e-6)
+    options = make_compile_options(phalanx.devices()[:1], [True], None, ("O1", "O3")).executable_build_options
+    assert (options.optimization_level, options.memory_fitting_level) == (19, 39)
+
+
+def test_a_mesh_can_be_forbidden_as_a_context_manager():
+    mesh = phalanx.make_mesh((1,), ("x",))
+    with disallow_mesh_context_manager(), pytest.raises(RuntimeError, match="`with mesh:`: expected a call"), mesh:
+        pass
+
+
+def test_checks_run_on_each_traced_function():
+    with phalanx.enable_checks():
+        assert phalanx.jit(phalanx.grad(lambda x: x * x))(3.0) == 6.0
+
+
+def test_the_level_of_the_logger_is_an_option():
+    config.update("logging_level", "ERROR")
+    assert logging.getLogger("phalanx").level == logging.ERROR
+    config.update("logging_level", None)

@@ -38,10 +38,9 @@ def outcome(promote, a, b):
 def test_promotion_equals_the_peers_over_all_pairs(x64):
     jax = pytest.importorskip("jax")
     with enable_x64(x64), jax.enable_x64(x64):
-        kinds = [*{dtypes.canonicalize_dtype(d) for d in ALL}, bool, int, float, complex]
+        kinds = [*ALL, bool, int, float, complex]
         for a, b in itertools.product(kinds, repeat=2):
             theirs = outcome(jax.numpy.promote_types, a, b)
-            theirs = theirs if theirs == "none" else str(dtypes.canonicalize_dtype(theirs))
             assert outcome(promotion.promote_types, a, b) == theirs, (a, b)
 
 
@@ -100,7 +99,7 @@ def test_promotion_is_a_commutative_join():
     ],
 )
 def test_result_type(args, dtype, weak):
-    assert promotion.result_type(*args, return_weak_type=True) == (dtypes.as_dtype(dtype), weak)
+    assert promotion.result_type(*args, return_weak_type_flag=True) == (dtypes.as_dtype(dtype), weak)
 
 
 def test_errors_of_promotion():

@@ -25,35 +25,31 @@ def drawn(capsys, shape, sharding, **options):
 
 def test_a_matrix_is_drawn_as_a_grid_of_shards(mesh, capsys):
     assert drawn(capsys, (8, 8), NamedSharding(mesh, P("x", "y")), plain=True, scale=0.5) == (
-        "┌─────────┬─────────┐\n"
-        "│  CPU 0  │  CPU 1  │\n"
-        "├─────────┼─────────┤\n"
-        "│  CPU 2  │  CPU 3  │\n"
-        "├─────────┼─────────┤\n"
-        "│  CPU 4  │  CPU 5  │\n"
-        "├─────────┼─────────┤\n"
-        "│  CPU 6  │  CPU 7  │\n"
-        "└─────────┴─────────┘\n"
+        "┌───────┬───────┐\n"
+        "│ CPU 0 │ CPU 1 │\n"
+        "├───────┼───────┤\n"
+        "│ CPU 2 │ CPU 3 │\n"
+        "├───────┼───────┤\n"
+        "│ CPU 4 │ CPU 5 │\n"
+        "├───────┼───────┤\n"
+        "│ CPU 6 │ CPU 7 │\n"
+        "└───────┴───────┘\n"
     )
 
 
 def test_replicas_share_a_cell(mesh, capsys):
-    assert drawn(capsys, (8, 8), NamedSharding(mesh, P(None, "x")), plain=True, scale=0.3) == (
-        "┌─────────┬─────────┬─────────┬─────────┐\n"
-        "│         │         │         │         │\n"
-        "│ CPU 0,1 │ CPU 2,3 │ CPU 4,5 │ CPU 6,7 │\n"
-        "│         │         │         │         │\n"
-        "└─────────┴─────────┴─────────┴─────────┘\n"
+    assert drawn(capsys, (8, 8), NamedSharding(mesh, P(None, "x")), plain=True, scale=0.4) == (
+        "┌───────┬───────┬───────┬───────┐\n"
+        "│       │       │       │       │\n"
+        "│CPU 0,1│CPU 2,3│CPU 4,5│CPU 6,7│\n"
+        "│       │       │       │       │\n"
+        "└───────┴───────┴───────┴───────┘\n"
     )
 
 
 def test_a_long_label_is_wrapped(mesh, capsys):
-    assert drawn(capsys, (8,), NamedSharding(mesh, P("y")), plain=True, max_width=24) == (
-        "┌──────────┬──────────┐\n"
-        "│ CPU 0,2, │ CPU 1,3, │\n"
-        "│   4,6    │   5,7    │\n"
-        "│          │          │\n"
-        "└──────────┴──────────┘\n"
+    assert drawn(capsys, (8,), NamedSharding(mesh, P("y")), plain=True, max_width=21) == (
+        "┌─────────┬─────────┐\n│CPU 0,2, │CPU 1,3, │\n│   4,6   │   5,7   │\n└─────────┴─────────┘\n"
     )
 
 
@@ -64,7 +60,7 @@ def test_a_scalar_is_one_cell(mesh, capsys):
 def test_a_mesh_without_devices_is_drawn_by_number(capsys):
     abstract = NamedSharding(AbstractMesh((2, 2), ("x", "y")), P("x"))
     assert drawn(capsys, (2, 2), abstract, plain=True, scale=0.3) == (
-        "┌────────────┐\n│ device 0,1 │\n├────────────┤\n│ device 2,3 │\n└────────────┘\n"
+        "┌──────────┐\n│device 0,1│\n├──────────┤\n│device 2,3│\n└──────────┘\n"
     )
 
 
@@ -99,35 +95,34 @@ def test_without_a_terminal_the_coloured_drawing_equals_the_plain_one(mesh, caps
 def test_arrays_of_rank_3_are_drawn_plane_by_plane(mesh, capsys):
     assert drawn(capsys, (6, 4, 4), NamedSharding(mesh, P("y", "x")), plain=True, scale=0.5, max_width=20) == (
         "[0:3, :, :]\n"
-        "┌────────────┐\n"
-        "│   CPU 0    │\n"
-        "├────────────┤\n"
-        "│   CPU 2    │\n"
-        "├────────────┤\n"
-        "│   CPU 4    │\n"
-        "├────────────┤\n"
-        "│   CPU 6    │\n"
-        "└────────────┘\n"
+        "┌──────────┐\n"
+        "│  CPU 0   │\n"
+        "├──────────┤\n"
+        "│  CPU 2   │\n"
+        "├──────────┤\n"
+        "│  CPU 4   │\n"
+        "├──────────┤\n"
+        "│  CPU 6   │\n"
+        "└──────────┘\n"
         "[3:6, :, :]\n"
-        "┌────────────┐\n"
-        "│   CPU 1    │\n"
-        "├────────────┤\n"
-        "│   CPU 3    │\n"
-        "├────────────┤\n"
-        "│   CPU 5    │\n"
-        "├────────────┤\n"
-        "│   CPU 7    │\n"
-        "└────────────┘\n"
+        "┌──────────┐\n"
+        "│  CPU 1   │\n"
+        "├──────────┤\n"
+        "│  CPU 3   │\n"
+        "├──────────┤\n"
+        "│  CPU 5   │\n"
+        "├──────────┤\n"
+        "│  CPU 7   │\n"
+        "└──────────┘\n"
     )
 
 
 def test_an_uneven_dimension_ends_in_shorter_cells(mesh, capsys):
     assert drawn(capsys, (9,), NamedSharding(mesh, P(("x", "y"))), plain=True, max_width=200, min_width=12) == (
-        "┌────────────┬────────────┬────────────┬────────────┬───────┬───────┬───────┬───────┐\n"
-        "│            │            │            │            │       │ CPU 5 │ CPU 6 │ CPU 7 │\n"
-        "│   CPU 0    │   CPU 1    │   CPU 2    │   CPU 3    │ CPU 4 │ empty │ empty │ empty │\n"
-        "│            │            │            │            │       │       │       │       │\n"
-        "└────────────┴────────────┴────────────┴────────────┴───────┴───────┴───────┴───────┘\n"
+        "┌──────────┬──────────┬──────────┬──────────┬─────┬─────┬─────┬─────┐\n"
+        "│  CPU 0   │  CPU 1   │  CPU 2   │  CPU 3   │CPU 4│CPU 5│CPU 6│CPU 7│\n"
+        "│          │          │          │          │     │empty│empty│empty│\n"
+        "└──────────┴──────────┴──────────┴──────────┴─────┴─────┴─────┴─────┘\n"
     )
 
 

@@ -216,3 +216,20 @@ def test_a_crash_while_writing_leaves_the_old_entry(cache, monkeypatch):
     with pytest.warns(CompilationCacheWarning, match="the plug was pulled"):
         compiled(ADD_ONE.replace("1.0", "3.0"))
     assert entries(cache) == [name]
+
+
+def test_the_public_functions_set_the_folder_and_reset_the_counts(cache):
+    from phalanx.experimental.compilation_cache import compilation_cache as public
+
+    from phalanx.core.config import config
+
+    before = config.compilation_cache_dir
+    public.set_cache_dir("folder")
+    try:
+        assert config.compilation_cache_dir == "folder"
+    finally:
+        public.set_cache_dir(before)
+    works(compiled(ADD_ONE))
+    public.reset_cache()
+    assert compilation_cache.counts() == {"hits": 0, "misses": 0, "writes": 0}
+    assert counted(lambda: works(compiled(ADD_ONE)))["hits"] == 1  # the entry is still there

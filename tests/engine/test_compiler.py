@@ -92,3 +92,20 @@ def test_xla_flags_are_heeded(tmp_path):
     environment = {"PYTHONPATH": ":".join(sys.path), "XLA_FLAGS": f"--xla_dump_to={tmp_path}"}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert any("add_one" in path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("effort", [compiler.CompilerEffortLevel.O1, "O1", 19])
+def test_effort_levels_reach_xla(effort):
+    options = compiler.make_compile_options(client.devices("cpu")[:1], [True], {"optimization_level": effort})
+    assert options.executable_build_options.optimization_level == 19
+    assert options.executable_build_options.memory_fitting_level == 29
+    assert not options.env_option_overrides
+
+
+def test_an_unknown_effort_level_is_refused():
+    with pytest.raises(compiler.CompilerOptionError) as error:
+        compiler.make_compile_options(client.devices("cpu")[:1], [True], {"memory_fitting_level": "O9"})
+    assert str(error.value) == (
+        "compiler_options['memory_fitting_level']: expected a CompilerEffortLevel, or the name of one: UNKNOWN, O0, O1, "
+        "O2, O3, got 'O9'.\n  Fix: pass 'O2' for XLA's default effort."
+    )

@@ -203,3 +203,26 @@ def test_unsupported_symbolic_operations_are_errors(case, text):
     with pytest.raises(phalanx.errors.PhalanxError) as error:
         exported(case)
     assert text in str(error.value)
+
+
+def test_dimensions_mix_with_numpy_data_and_are_results():
+    (b,) = symbolic_shape("b")
+    assert abs(b) is b and abs(-b) is b and abs(b - 4).__class__ is type(b)
+    others = np.arange(1, 4, dtype=np.int32), np.float32(2), 2.5, np.array([0.5, 2.0], np.float32)
+
+    def f(x):
+        n = x.shape[0]
+        out = [n, 2 * n + 1, n**n, 2**n, abs(n - 4), x]
+        for y in others:
+            out += [n // y, y // n, n % y, y % n]
+        return out
+
+    exported = export.export(phalanx.jit(f))(phalanx.ShapeDtypeStruct((b,), np.float32))
+    for got, wanted in zip(exported.call(np.ones(3, np.float32)), f(np.ones(3, np.float32)), strict=True):
+        np.testing.assert_allclose(got, wanted)
+    with pytest.raises(ValueError, match=r"power of symbolic dimension b: expected a whole number from 0 on"):
+        b**-2
+
+
+def test_texts_of_dimensions_may_have_a_leading_sign():
+    assert str(symbolic_shape("+ 2*a - b")[0]) == "2*a - b"

@@ -23,7 +23,7 @@ CASES = [
      'lax.add: expected operands of equal dtypes, got f32[2,3], i32[2,3].',
      'convert one with lax.convert_element_type, or call the phalanx.numpy function, which promotes.'),
     ('lax.add(x,np.ones(3,np.float32))', error_classes.ShapeError,
-     'lax.add: expected operands of equal shapes, or of rank 0, got f32[2,3], f32[3].',
+     'lax.add: expected operands of equal shapes but for dimensions of size 1, or of rank 0, got f32[2,3], f32[3].',
      'broadcast one with lax.broadcast_in_dim, or call phalanx.numpy, which broadcasts.'),
     ('lax.add(i,2.5)', error_classes.DTypeError,
      'lax.add: expected operands of equal dtypes, got i32[2,3], ~f32[].',

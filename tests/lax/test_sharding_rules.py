@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from phalanx.custom_batching import custom_vmap
 from phalanx.experimental.custom_partitioning import custom_partitioning
+from phalanx.experimental.xla_metadata import xla_metadata_call
 from tests.lax import laws, structured_cases
 from tests.lax.cases import CASES, family_of, with_law
 from tests.lax.recorded_primitives import equations
@@ -97,6 +98,9 @@ CALLS = {
     "custom_jvp_call": (with_rule(phalanx.custom_jvp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
     "custom_vjp_call": (with_rule(phalanx.custom_vjp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
     "custom_vmap_call": (with_rule(custom_vmap), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
+    "xla_metadata_call": (
+        xla_metadata_call(lambda x, w: x @ w, tag="layer"), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()"
+    ),
     "composite": (
         lax.composite(lambda x, w: jnp.tanh(x @ w), "my.layer"), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"
     ),

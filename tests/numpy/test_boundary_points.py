@@ -126,3 +126,32 @@ def test_bfloat16_is_read_from_a_file_as_it_was_written():
     file.seek(0)
     found = jnp.load(file)
     assert found.dtype == jnp.bfloat16 and found.tolist() == [1.5, -2.0]
+
+
+@pytest.mark.parametrize("f", [jnp.logaddexp, jnp.logaddexp2])
+def test_derivative_of_logaddexp_is_nan_for_nan_and_shared_by_equal_operands(f):
+    slopes = phalanx.grad(f, (0, 1))
+    assert np.isnan(slopes(np.nan, 1.0)).all()
+    assert np.isnan(slopes(1.0, np.nan)).all()
+    for x in (0.0, np.inf, -np.inf):
+        np.testing.assert_allclose(slopes(x, x), [0.5, 0.5])
+
+
+def test_fmax_and_fmin_order_complex_numbers_and_ignore_nan():
+    x, y = np.array([1 + 2j, 2 + 1j, np.nan]), np.array([1 + 1j, 3 + 1j, 1j])
+    np.testing.assert_array_equal(jnp.fmax(x, y), np.fmax(x, y))
+    np.testing.assert_array_equal(jnp.fmin(x, y), np.fmin(x, y))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_unwrap_of_nothing_is_empty(shape):
+    assert jnp.unwrap(jnp.zeros(shape)).shape == shape
+
+
+def test_derivative_of_a_complete_qr_is_that_of_a_turning_basis():
+    x = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    x_dot = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)
+    (q, r), (q_dot, r_dot) = phalanx.jvp(lambda x: tuple(jnp.linalg.qr(x, mode="complete")), (x,), (x_dot,))
+    np.testing.assert_allclose(q_dot @ r + q @ r_dot, x_dot, atol=1e-5)
+    np.testing.assert_allclose(q.T @ q_dot + q_dot.T @ q, np.zeros((4, 4)), atol=1e-5)
+    np.testing.assert_allclose(q[:, 2:].T @ q_dot[:, 2:], np.zeros((2, 2)), atol=1e-5)

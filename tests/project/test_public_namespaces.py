@@ -4,6 +4,8 @@ import importlib
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -65,3 +67,14 @@ def test_a_traceback_names_the_public_module():
     with pytest.raises(TypeError) as caught:
         jnp.sum(1, 2, 3, 4, 5, 6, 7, 8, 9)
     assert "sum() takes" in str(caught.value)
+
+
+def test_a_lazy_name_does_not_make_boundaries_of_the_functions_beside_it():
+    code = (
+        "from phalanx.core import primitive\n"
+        "import phalanx.core\n"
+        "zero = primitive.ZERO\n"
+        "phalanx.core.trace_state_clean, phalanx.core.max_dim\n"
+        "assert primitive.ZERO is zero is phalanx.core.ZERO\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -87,6 +87,7 @@ def test_new_and_cloned_keys_may_be_used():
 SAMPLERS = {
     "normal": (), "bits": (), "gamma": (2.0,), "categorical": (np.zeros(3),), "choice": (np.arange(5),),
     "permutation": (np.arange(5),), "randint": ((3,), 0, 9), "dirichlet": (np.ones(3),),
+    "poisson": (2.0,), "binomial": (9.0, 0.5),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from phalanx.random.rejection_sampling import Positions, RejectionLoop, bits_at
 A = np.linspace(0.5, 4, 24, dtype=np.float32).reshape(4, 6)
 DONE = A > 3
 PARAMETERS = {
-    "random_gamma_rounds": (A, 1 / A, 0 * A, DONE),
+    "random_gamma_rounds": (A, 1 / A, A, 0 * A, DONE),
     "random_poisson_by_waiting": (A, DONE),
     "random_poisson_by_rejection": (10 * A + 10, DONE),
     "random_binomial_by_waiting": (np.round(5 * A), A / 10, DONE),
@@ -80,9 +80,9 @@ def test_mapped_examples_equal_single_ones(impl):
 
 def test_mismatched_shapes_raise():
     with pytest.raises(ShapeError) as error:
-        gamma_rounds_p.sample(KEY, A, A[0], A, DONE)
+        gamma_rounds_p.sample(KEY, A, A[0], A, A, DONE)
     assert str(error.value) == (
         "random_gamma_rounds: expected parameters of shape (4, 6), got f32[6].\n  Fix: broadcast each parameter to (4, 6) with lax.broadcast_in_dim."
     )
     with pytest.raises(RuleError, match="expected a jvp rule, got none.\n  Fix: samples are differentiated with"):
-        phalanx.jvp(lambda a: gamma_rounds_p.sample(KEY, a, a, a, DONE), (A,), (A,))
+        phalanx.jvp(lambda a: gamma_rounds_p.sample(KEY, a, a, a, a, DONE), (A,), (A,))

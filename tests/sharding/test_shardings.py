@@ -15,10 +15,12 @@ from phalanx.sharding import (
     AbstractMesh,
     AxisType,
     GSPMDSharding,
+    Mesh,
     NamedSharding,
     P,
     PartitionSpec,
     SingleDeviceSharding,
+    UnreducedKind,
     to_sharding,
 )
 
@@ -36,7 +38,7 @@ def message(call):
 
 def test_a_spec_shows_what_was_written():
     assert repr(P("x", None, ("y", "z"))) == "PartitionSpec('x', None, ('y', 'z'))"
-    assert repr(P(P.UNCONSTRAINED, ("x",), None)) == "PartitionSpec(UNCONSTRAINED, ('x',), None)"
+    assert repr(P(P.UNCONSTRAINED, ("x",), None)) == "PartitionSpec(UNCONSTRAINED, 'x', None)"
     assert repr(P()) == "PartitionSpec()"
 
 
@@ -232,3 +234,79 @@ def test_manual_axes_are_told_to_the_engine(mesh):
     ]
     both = mesh.with_axis_types({"x": AxisType.Manual, "y": AxisType.Manual})
     assert str(NamedSharding(both, P())._to_xla_hlo_sharding(2)) == "{manual}"
+
+
+def test_unreduced_and_reduced_axes_belong_to_a_spec():
+    spec = P("x", None, unreduced={"y"}, reduced={"z"})
+    assert repr(spec) == "PartitionSpec('x', None, unreduced={'y'}, reduced={'z'})"
+    assert spec is P(("x",), (), unreduced=frozenset("y"), reduced=frozenset("z"))
+    assert spec is not P("x", None) and spec.partitions == ("x", None)
+    assert spec.unreduced_kind is UnreducedKind.sum and P("x").unreduced_kind is None
+    assert spec.to_ct_spec() is P("x", None, unreduced={"z"}, reduced={"y"})
+    assert spec.update(unreduced=frozenset()) is P("x", None, reduced={"z"})
+    assert P("a", unreduced={"y"}) + P("b", reduced={"z"}, unreduced={"w"}) is P(
+        "a", "b", unreduced={"y", "w"}, reduced={"z"}
+    )
+    assert pickle.loads(pickle.dumps(spec)) is spec
+    assert (P("x", ("y",)).index(("y",)), P("x", None, None).count(None)) == (1, 2)
+    largest = P(unreduced={"y"}, unreduced_kind=UnreducedKind.max)
+    assert repr(largest) == "PartitionSpec(unreduced={'y'}, unreduced_kind=max)"
+    with pytest.raises(ShardingError, match="the only combination that is linear"):
+        largest.to_ct_spec()
+
+
+def test_a_spec_uses_each_axis_in_one_way():
+    for make, text in (
+        (
+            lambda: P("x", unreduced={"x"}),
+            "PartitionSpec, arguments partitions and unreduced: expected each mesh axis in one of the two, "
+            "got 'x' in both.\n  Fix: remove 'x' from one of the two.",
+        ),
+        (
+            lambda: P(unreduced={"x"}, reduced={"x"}),
+            "PartitionSpec, arguments unreduced and reduced: expected each mesh axis in one of the two, "
+            "got 'x' in both.\n  Fix: remove 'x' from one of the two.",
+        ),
+        (
+            lambda: P(unreduced_kind=UnreducedKind.sum),
+            "PartitionSpec, argument unreduced_kind: expected None, since no axis is unreduced, got sum.\n"
+            "  Fix: name the unreduced axes, or leave unreduced_kind out.",
+        ),
+        (
+            lambda: P(unreduced={None}),
+            "PartitionSpec, arguments unreduced and reduced: expected names of mesh axes, got None.\n"
+            "  Fix: remove None; a set has no positions to skip.",
+        ),
+        (
+            lambda: list(P("x", unreduced={"y"})),
+            "indexing or unpacking a PartitionSpec: expected a spec without unreduced and reduced axes, which would be "
+            "lost, got PartitionSpec('x', unreduced={'y'}).\n"
+            "  Fix: read spec.partitions, or copy the spec with spec.update(partitions=...).",
+        ),
+    ):
+        with pytest.raises(ShardingError) as error:
+            make()
+        assert str(error.value) == text
+    with pytest.raises(ArgumentTypeError, match="argument unreduced: expected a set of mesh axes, got 'x' of type str"):
+        P(unreduced="x")
+    with pytest.raises(ArgumentTypeError, match="argument unreduced_kind: expected an UnreducedKind, got 'sum'"):
+        P(unreduced={"x"}, unreduced_kind="sum")
+    with pytest.raises(ArgumentTypeError, match="class Mine: expected no base class PartitionSpec"):
+
+        class Mine(P):
+            pass
+
+
+def test_the_default_memory_may_be_named():
+    device = all_devices()[0]
+    default = device.default_memory().kind
+    for make in (
+        lambda **kind: NamedSharding(Mesh([device], ("x",)), P("x"), **kind),
+        lambda **kind: SingleDeviceSharding(device, **kind),
+    ):
+        assert make(memory_kind=default) is make()
+        assert make().memory_kind == default
+        pinned = make(memory_kind="pinned_host")
+        assert pinned.memory_kind == "pinned_host"
+        assert pinned.with_memory_kind(default) is pinned.with_memory_kind(None) is make()
+    assert NamedSharding(AbstractMesh((2,), ("x",)), P("x")).memory_kind is None

@@ -435,3 +435,7 @@ def test_make_array_from_process_local_data_accepts_trees():
     shardings = {"a": NamedSharding(mesh, P(None)), "b": NamedSharding(mesh, P("d"))}
     got = phalanx.make_array_from_process_local_data(shardings, data, {"a": (8, 2), "b": None})
     assert [x.sharding.spec for x in got.values()] == [P(None), P("d")]
+
+
+def test_device_get_leaves_tracers_alone():
+    assert float(phalanx.grad(lambda x: phalanx.device_get(x) * 2)(1.0)) == 2

@@ -12,7 +12,20 @@ import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.error_classes import ArgumentTypeError, ShardingError
 from phalanx.core.source_info import format_code_position
-from phalanx.sharding import AxisType, NamedSharding, P, auto_axes, explicit_axes, make_mesh, reshard, use_mesh
+from phalanx.sharding import (
+    AbstractMesh,
+    AxisType,
+    ManualAxisType,
+    NamedSharding,
+    P,
+    auto_axes,
+    explicit_axes,
+    get_abstract_mesh,
+    make_mesh,
+    reshard,
+    use_abstract_mesh,
+    use_mesh,
+)
 from phalanx.testing import collectives
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -52,7 +65,9 @@ def test_types_of_arrays_on_explicit_axes_show_their_shardings(put, mesh):
     assert phalanx.typeof(put(X, "x")) is phalanx.typeof(put(X, "x", None))
     assert phalanx.typeof(put(X, "x")).sharding == NamedSharding(mesh.abstract_mesh, P("x", None))
     auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
-    assert phalanx.typeof(phalanx.device_put(X, NamedSharding(auto, P("x")))).sharding is None
+    of_auto = phalanx.typeof(phalanx.device_put(X, NamedSharding(auto, P("x"))))
+    assert of_auto is phalanx.typeof(jnp.asarray(X))
+    assert of_auto.sharding.spec == P(None, None) and of_auto.sharding.mesh.empty
 
 
 def test_types_contain_only_explicit_axes():
@@ -347,7 +362,7 @@ def test_explicit_axes_context_gives_types_inside_only():
     with use_mesh(auto):
         f = explicit_axes(lambda a: inner.append(phalanx.typeof(a).str_short()) or a * 2, in_sharding=P("x"))
         got = phalanx.jit(f)(X)
-        assert phalanx.typeof(got).sharding is None
+        assert phalanx.typeof(got).sharding.spec == P(None, None)
         np.testing.assert_array_equal(got, 2 * X)
         np.testing.assert_array_equal(f(X), 2 * X)
     assert inner == ["f32[8@x,4]"] * 2
@@ -385,11 +400,27 @@ def test_callbacks_over_explicit_axes_receive_unsharded_arrays(put):
 
 
 def test_results_used_as_arguments_do_not_recompile(mesh):
-    step = phalanx.jit(lambda a: a * 2)
-    a = phalanx.device_put(X, NamedSharding(mesh, P("x")))
+    traced = []
+    step = phalanx.jit(lambda a: traced.append(a) or a * 2)
+    a = phalanx.device_put(X, NamedSharding(mesh, P("x", None)))
     for _ in range(3):
         a = step(a)
-    assert step._cache_size() == 1 and a.sharding is NamedSharding(mesh, P("x"))
+    assert step._cache_size() == 1 and a.sharding is NamedSharding(mesh, P("x", None))
+    # Another spelling of the same placement has the same type and shares the program.
+    step(phalanx.device_put(X, NamedSharding(mesh, P("x"))))
+    assert len(traced) == 1
+
+
+def test_results_over_explicit_axes_have_an_entry_for_each_dimension(mesh):
+    a = phalanx.device_put(X, NamedSharding(mesh, P("x")))
+    for double in (lambda a: a * 2, phalanx.jit(lambda a: a * 2)):
+        assert double(a).sharding is NamedSharding(mesh, P("x", None))
+    assert phalanx.jit(lambda a: a.sum())(a).sharding is NamedSharding(mesh, P())
+    with phalanx.set_mesh(mesh):
+        assert reshard(X, P("x")).sharding is NamedSharding(mesh, P("x", None))
+    mixed = make_mesh((2, 4), ("x", "y"), (AxisType.Auto, AxisType.Explicit))
+    b = phalanx.device_put(X, NamedSharding(mixed, P("y")))
+    assert phalanx.jit(lambda b: b * 2)(b).sharding is NamedSharding(mixed, P("y", None))
 
 
 def test_programs_print_their_shardings(put):
@@ -521,7 +552,7 @@ def test_products_of_host_data_accept_out_sharding(mesh):
         assert type_of(jnp.dot(X, X.T, out_sharding=P("x", "y"))) == "f32[8@x,8@y]"
     auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
     got = phalanx.jit(lambda a: jnp.dot(a, a.T, out_sharding=NamedSharding(auto, P("x"))))(X)
-    assert got.sharding.spec == P("x") and phalanx.typeof(got).sharding is None
+    assert got.sharding.spec == P("x") and phalanx.typeof(got).sharding.spec == P(None, None)
 
 
 def test_a_function_without_arguments_runs_on_the_mesh_of_its_constants(mesh):
@@ -532,7 +563,7 @@ def test_a_function_without_arguments_runs_on_the_mesh_of_its_constants(mesh):
 
 
 def test_a_type_under_an_explicit_mesh_always_has_a_sharding(mesh):
-    assert phalanx.typeof(jnp.arange(8)).sharding is None
+    assert phalanx.typeof(jnp.arange(8)).sharding.spec == P(None)
     with phalanx.set_mesh(mesh):
         assert phalanx.typeof(jnp.ones((8, 4))).sharding.spec == P(None, None)
         seen = []
@@ -554,7 +585,7 @@ def test_map_over_a_split_dimension_stays_on_each_device(put):
         f = phalanx.jit(lambda a: lax.map(lambda r: (grow(r[0]), r[1].sum()), (a, a)))
         g = phalanx.jit(phalanx.grad(lambda a: (lax.map(lambda r: r * r.sum(), a) ** 2).sum()))
         for got, wanted in zip(f(a), (phalanx.vmap(grow)(X), X.sum(1)), strict=True):
-            assert got.sharding.spec == P(axes)
+            assert got.sharding.spec == P(axes, *[None] * (got.ndim - 1))
             np.testing.assert_allclose(got, wanted, rtol=1e-5)
         np.testing.assert_allclose(
             g(a), phalanx.grad(lambda a: ((a * a.sum(1, keepdims=True)) ** 2).sum())(X), rtol=1e-4
@@ -563,3 +594,47 @@ def test_map_over_a_split_dimension_stays_on_each_device(put):
     assert refusal(lax.map, lambda r: r, (put(X, "x"), put(X, "y"))).startswith(
         "map, argument xs[0]: expected a leading dimension that is not sharded, since each device runs all iterations"
     )
+
+
+def test_the_mesh_in_context_may_change_its_axis_types_inside_a_program(put, mesh):
+    auto = mesh.abstract_mesh.with_axis_types(dict.fromkeys("xy", AxisType.Auto))
+    renamed = AbstractMesh((8,), ("all",), axis_types=AxisType.Explicit)
+
+    @phalanx.jit
+    def f(a):
+        with use_abstract_mesh(auto):
+            assert get_abstract_mesh() is auto
+        with use_abstract_mesh(renamed):
+            b = reshard(a, P("all"))
+            assert b.aval.str_short() == "f32[8@all,4]"
+            b = b * 2
+        assert get_abstract_mesh() is mesh.abstract_mesh
+        return reshard(b, NamedSharding(mesh.abstract_mesh, P("x", None)))
+
+    with use_mesh(mesh):
+        got = f(put(X, "x"))
+        assert got.sharding == NamedSharding(mesh, P("x", None))
+        np.testing.assert_array_equal(got, 2 * X)
+        with (
+            pytest.raises(ShardingError, match="changing the mesh inside a compiled function"),
+            use_abstract_mesh(renamed),
+        ):
+            phalanx.jit(lambda a: use_abstract_mesh(AbstractMesh((2,), ("x",))).__enter__())(X)
+
+
+def test_types_tell_how_values_depend_on_manual_axes(mesh):
+    seen = []
+    f = phalanx.shard_map(
+        lambda x: seen.append(phalanx.typeof(x).mat) or x, mesh=mesh, in_specs=P("x"), out_specs=P("x")
+    )
+    f(X)
+    assert seen[0] is ManualAxisType(varying={"x"}) and not seen[0].empty
+    assert repr(seen[0]) == "ManualAxisType(varying={'x'})" and phalanx.typeof(X).mat.empty
+    with pytest.raises(AttributeError, match="read-only"):
+        seen[0].varying = {"y"}
+
+
+def test_a_mesh_is_a_decorator_and_may_be_a_scalar():
+    auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
+    assert auto(lambda: get_abstract_mesh())() is auto.abstract_mesh
+    assert not auto.is_scalar and not AbstractMesh((), ()).is_scalar

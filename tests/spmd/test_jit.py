@@ -474,3 +474,9 @@ def test_two_jits_of_one_function_share_programs():
     assert pickle.loads(pickle.dumps(vars(f)))["_phalanx_programs"].known == {}  # what pickles functions takes these
     phalanx.clear_caches()
     assert phalanx.jit(f)(1.0) == 2 and traced == [2, 3, 2, 2, 2]
+
+
+@pytest.mark.parametrize("inline, primitive", [("JAX_EARLY", "mul"), ("AUTO", "jit"), ("XLA_LATE", "jit")])
+def test_inline_takes_members_of_an_enum(inline, primitive):
+    f = phalanx.jit(lambda x: x * 2, inline=phalanx.Inline[inline])
+    assert [eqn.primitive.name for eqn in phalanx.make_jaxpr(lambda x: f(x))(1.0).eqns] == [primitive]

@@ -47,6 +47,7 @@ def test_a_miss_is_explained_by_the_argument_that_differs(caplog, first, second,
     f = phalanx.jit(lambda x, n: x["w"] + n, static_argnums=1)
     with phalanx.explain_cache_misses(True):
         f({"w": first}, 1)
+        caplog.clear()  # the function is made anew for each case, which is a message of its own
         f({"w": second}, 1)
     text = f"<lambda> is traced or compiled again; the nearest known call differs in {reason}"
     assert [r.getMessage() for r in caplog.records] == [text]
@@ -138,4 +139,18 @@ def test_a_cache_miss_inside_another_function_is_explained(caplog):
         phalanx.jit(lambda x: inner(x) + inner(x[:2]).sum())(jnp.zeros((3,)))
     assert [r.getMessage() for r in caplog.records] == [
         "<lambda> is traced or compiled again; the nearest known call differs in x: shape (2,), known is (3,)"
+    ]
+
+
+def test_a_function_made_anew_in_a_loop_is_explained(caplog):
+    def make():
+        return lambda x: x * 2 + 1
+
+    with phalanx.explain_cache_misses(True):
+        for _ in range(2):
+            phalanx.jit(make())(jnp.ones(3))
+    line = make.__code__.co_firstlineno + 1
+    assert [r.getMessage() for r in caplog.records] == [
+        f"<lambda> is traced or compiled again; jit of <lambda> at {__file__}:{line} is another function object than in "
+        "the call before. Define the function once, outside of the loop or function that makes it, and jit it there"
     ]

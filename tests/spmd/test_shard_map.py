@@ -160,7 +160,7 @@ def test_an_abstract_mesh_uses_the_devices_of_the_arguments(mesh):
     np.testing.assert_allclose(phalanx.jit(f)(placed), A.reshape(4, 2, 4).sum(0))
     assert error(ShardingError, f, A) == (
         "shard_map: expected a mesh of devices for an eager call, got AbstractMesh('x': 4, 'y': 2).\n"
-        "  Fix: make one with phalanx.make_mesh; an AbstractMesh will do under jit, with arguments on as many devices."
+        "  Fix: make one with phalanx.make_mesh; an AbstractMesh will do for arguments over a Mesh with its axes."
     )
 
 

@@ -93,7 +93,7 @@ def test_uneven_shards_are_errors_that_show_the_given_counts():
 
 
 def test_counts_that_do_not_fit_an_array_are_errors_that_show_them():
-    for wrong in (P("x", 1), P(0, 1), P(2.0)):
+    for wrong in (P("x", 1), P(0, 1), P(2.5)):
         with pytest.raises(ArgumentTypeError) as error:
             sharded_jit(lambda x: x, wrong, None)
         assert without_positions(error.value) == (

@@ -94,7 +94,7 @@ def test_a_compiled_stage_keeps_its_static_arguments():
 
 def test_formats_have_layouts_and_shardings_of_arguments_and_results():
     mesh = phalanx.make_mesh((4,), ("x",))
-    sharding = NamedSharding(mesh, P("x"))
+    sharding = NamedSharding(mesh, P("x", None))
     usual = Format(Layout((0, 1), ()), sharding)
     assert Layout.for_array(np.asfortranarray(X)) == Layout.for_array(phalanx.device_put(X, sharding)) == usual.layout
     assert Layout.for_array(2.5) == Layout((), ())
@@ -187,3 +187,12 @@ def test_a_compiled_stage_may_be_called_without_its_static_arguments():
         compiled(6, 5, by=1)
     with pytest.raises(TreeError):
         compiled(7, 5, 5)
+
+
+def test_eval_shape_takes_anything_with_a_shape_and_a_dtype():
+    class Rows:
+        shape, dtype = (2, 3), "float32"
+
+    for like in (Rows(), phalanx.core.ShapedArray((2, 3), jnp.float32)):
+        assert phalanx.eval_shape(jnp.sum, like) == phalanx.ShapeDtypeStruct((), "float32")
+        assert phalanx.eval_shape(jnp.transpose, like).shape == (3, 2)

@@ -401,3 +401,7 @@ def test_error_for_a_leaked_tracer_names_the_line_that_created_it(transform):
         transform(lambda x: jnp.sum(x * jnp.sin(x)))(x)
     with pytest.raises(TracerArrayConversionError, match="made at .*test_autodiff.py"):
         transform(lambda x: np.sin(x + 1))(x)
+
+
+def test_a_python_bool_selects_in_a_derivative():
+    assert float(phalanx.grad(lambda x: phalanx.lax.select(True, 3 * x, x))(1.0)) == 3

@@ -356,3 +356,90 @@ def test_a_linear_function_with_a_custom_jvp_is_transposed():
     assert (x_bar, y_bar) == (6.0, 12.0)
     (x_bar,) = phalanx.linear_transpose(lambda x: scale(x, 0.0)["sum"], 1.0)(2.0)
     assert x_bar == 6.0
+
+
+def test_the_derivative_of_custom_vmap_is_mapped_by_the_derivative_of_its_rule():
+    @phalanx.custom_batching.custom_vmap
+    def f(x, y):
+        return jnp.sin(x) * y
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, x, y):
+        return jnp.cos(x) * y, True
+
+    xs, ys, ts = jnp.arange(3.0), jnp.array(2.0), jnp.arange(3.0) + 1
+    mapped = phalanx.vmap(lambda x, t: phalanx.jvp(lambda x: f(x, ys), (x,), (t,)))
+    for out, out_dot in (mapped(xs, ts), phalanx.jvp(lambda x: phalanx.vmap(f, (0, None))(x, ys), (xs,), (ts,))):
+        np.testing.assert_allclose(out, np.cos(xs) * 2, rtol=1e-6)
+        np.testing.assert_allclose(out_dot, -np.sin(xs) * 2 * ts, rtol=1e-6)
+    # Only the tangent is mapped: the primal is repeated for it.
+    out, out_dot = phalanx.vmap(lambda t: phalanx.jvp(lambda x: f(x, ys), (1.0,), (t,)))(ts)
+    np.testing.assert_allclose(out_dot, -np.sin(1.0) * 2 * ts, rtol=1e-6)
+
+
+def test_custom_vmap_binds_keywords_and_is_found_through_custom_vjp():
+    @phalanx.custom_vjp
+    @phalanx.custom_batching.custom_vmap
+    def f(x, y):
+        return x * y
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, x, y):
+        return x + y, True
+
+    f.defvjp(lambda x, y: (f(x, y), None), lambda _, g: (10 * g, g))
+    assert phalanx.vmap(f)(jnp.arange(2.0), y=jnp.ones(2)).tolist() == [1.0, 2.0]
+    assert float(phalanx.grad(f)(2.0, 3.0)) == 10.0
+    with pytest.raises(AttributeError, match="'custom_vjp' object has no attribute 'nothing'"):
+        f.nothing
+
+
+def test_a_cotangent_may_stand_for_a_tree_of_one_leaf():
+    f = phalanx.custom_vjp(lambda box, y: box["x"] * y)
+    f.defvjp(lambda box, y: (f(box, y), (box["x"], y)), lambda res, g: (res[1] * g, res[0] * g))
+    assert float(phalanx.grad(f)({"x": 2.0}, 3.0)["x"]) == 3.0
+
+
+def test_zeros_of_float0_are_tangents_without_data():
+    zero = jnp.zeros((), phalanx.float0)
+    f = phalanx.custom_jvp(lambda x, n: (x, n))
+    f.defjvp(lambda xs, ts: (xs, (2.0, phalanx.custom_derivatives.zero_from_primal(xs[1]))))
+    _, (t, none) = phalanx.jvp(f, (2.0, 3), (1.0, zero))
+    assert float(t) == 2.0 and none.dtype == phalanx.float0
+
+
+def test_map_with_batch_size_0_maps_all_elements_at_once():
+    program = phalanx.make_jaxpr(lambda x: phalanx.lax.map(jnp.sin, x, batch_size=0))(jnp.arange(3.0))
+    assert "scan" not in [e.primitive.name for e in program.eqns]
+
+
+def _in_scan(f):
+    return lambda x: phalanx.lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0]
+
+
+@pytest.mark.parametrize("stage", [phalanx.jit, _in_scan])
+def test_rules_of_staged_functions_give_results_of_its_types(stage):
+    f = phalanx.custom_vjp(lambda x: x)
+    f.defvjp(lambda x: (jnp.zeros(3), None), lambda _, g: (g,))
+    g = phalanx.custom_jvp(lambda x: x)
+    g.defjvp(lambda primals, tangents: (jnp.zeros(3), jnp.zeros(3)))
+    for kind, call in (
+        ("vjp", lambda: phalanx.vjp(stage(f), 1.0)),
+        ("jvp", lambda: phalanx.jvp(stage(g), (1.0,), (1.0,))),
+    ):
+        with pytest.raises(TypeError) as error:
+            call()
+        assert str(error.value) == (
+            f"rule of a custom_{kind} function, leaf 0 of its result: expected the type that the function gives it, "
+            "~f32[], got f32[3].\n  Fix: compute the result in the rule as the function does."
+        )
+
+
+@pytest.mark.parametrize("stage", [phalanx.jit, _in_scan])
+def test_a_fwd_rule_gives_its_result_the_structure_of_the_function(stage):
+    f = phalanx.custom_vjp(lambda x: x)
+    f.defvjp(lambda x: ((x, x), None), lambda _, g: (g,))
+    with pytest.raises(
+        phalanx.errors.TreeError, match="fwd rule .* of .*, result: expected a leaf, as in the result of"
+    ):
+        phalanx.vjp(stage(f), 1.0)

@@ -109,3 +109,20 @@ def test_an_argument_that_is_not_mapped_may_be_any_object():
     label = object()
     f = phalanx.vmap(lambda x, text, thing: x * len(text) * (thing is label), (0, None, None))
     assert f(jnp.arange(3), "ab", label).tolist() == [0, 2, 4]
+
+
+def test_a_mapped_callable_may_have_attributes_that_no_function_has():
+    class Scale:
+        __name__ = None
+
+        def __init__(self):
+            self.__annotations__ = None
+
+        def __call__(self, x):
+            return 2 * x
+
+    x = jnp.arange(2.0)
+    for transform in (phalanx.vmap, phalanx.jit, phalanx.checkpoint):
+        np.testing.assert_array_equal(transform(Scale())(x), [0, 2])
+    assert phalanx.make_jaxpr(Scale())(x).debug_name == "Scale"
+    assert float(phalanx.grad(Scale())(1.0)) == 2

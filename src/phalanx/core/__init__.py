@@ -5,18 +5,24 @@ Other packages import what they need from here; only the names that `publish` li
 
 from phalanx.core.aval import (
     UNVARYING as UNVARYING,
+    AbstractRef as AbstractRef,
+    AbstractValue as AbstractValue,
+    ManualAxisType as ManualAxisType,
     ShapedArray as ShapedArray,
     ShapeDtypeStruct as ShapeDtypeStruct,
+    as_shape_struct as as_shape_struct,
     format_sharded_shape as format_sharded_shape,
     get_aval as get_aval,
     get_aval_of_argument as get_aval_of_argument,
     host_scalar as host_scalar,
     make_scalar_aval as make_scalar_aval,
     physical_aval as physical_aval,
+    type_shardings as type_shardings,
 )
 from phalanx.core.config import (
     Context as Context,
     Option as Option,
+    check_allowed as check_allowed,
     check_tracer_leaks as check_tracer_leaks,
     checking_leaks as checking_leaks,
     choice as choice,
@@ -29,6 +35,8 @@ from phalanx.core.config import (
     default_matmul_precision as default_matmul_precision,
     default_prng_impl as default_prng_impl,
     disable_jit as disable_jit,
+    disallow_mesh_context_manager as disallow_mesh_context_manager,
+    enable_checks as enable_checks,
     enable_x64 as enable_x64,
     explain_cache_misses as explain_cache_misses,
     flag as flag,
@@ -45,11 +53,15 @@ from phalanx.core.dtypes import KeyDtype as KeyDtype, float0 as float0, is_exten
 from phalanx.core.effects import (
     Effect as Effect,
     Effects as Effects,
+    RefEffect as RefEffect,
+    check_effect as check_effect,
     debug_effect as debug_effect,
     io_effect as io_effect,
     no_effects as no_effects,
     ordered_debug_effect as ordered_debug_effect,
     ordered_io_effect as ordered_io_effect,
+    read_effect as read_effect,
+    write_effect as write_effect,
 )
 from phalanx.core.error_classes import (
     ArgumentError as ArgumentError,
@@ -60,6 +72,7 @@ from phalanx.core.error_classes import (
     DLPackError as DLPackError,
     DTypeError as DTypeError,
     PhalanxError as PhalanxError,
+    RefError as RefError,
     RuleError as RuleError,
     ShapeError as ShapeError,
     ShardingError as ShardingError,
@@ -91,6 +104,7 @@ from phalanx.core.jaxpr import (
     inner_jaxprs as inner_jaxprs,
     jaxpr_as_fun as jaxpr_as_fun,
     named_axes as named_axes,
+    preserve_wide_types as preserve_wide_types,
     remove_dead_code as remove_dead_code,
     run_jaxpr as run_jaxpr,
 )
@@ -102,6 +116,14 @@ from phalanx.core.list_partition import (
     select_flagged as select_flagged,
     select_unflagged as select_unflagged,
 )
+from phalanx.core.mutable_arrays import (
+    REF_TYPES as REF_TYPES,
+    Ref as Ref,
+    RefCell as RefCell,
+    check_not_batched as check_not_batched,
+    read_p as read_p,
+    write_p as write_p,
+)
 from phalanx.core.primitive import (
     LINEAR as LINEAR,
     ZERO as ZERO,
@@ -109,12 +131,25 @@ from phalanx.core.primitive import (
     Primitive as Primitive,
     ShardingRule as ShardingRule,
     Undefined as Undefined,
+    clear_result_types as clear_result_types,
     eager as eager,
     infer_results as infer_results,
     registry as registry,
     union_varying as union_varying,
 )
 from phalanx.core.promotion import result_type as result_type
+from phalanx.core.ref_discharge import (
+    Slot as Slot,
+    check_not_written as check_not_written,
+    check_ref_aliases as check_ref_aliases,
+    discharge_jaxpr as discharge_jaxpr,
+    has_refs as has_refs,
+    is_open_constant as is_open_constant,
+    local_refs as local_refs,
+    localize_refs as localize_refs,
+    open_views as open_views,
+    read_values as read_values,
+)
 from phalanx.core.sharding_rules import (
     JaxprDims as JaxprDims,
     equation_sharding_rule as equation_sharding_rule,
@@ -122,7 +157,9 @@ from phalanx.core.sharding_rules import (
     program_sharding_rule as program_sharding_rule,
 )
 from phalanx.core.source_info import (
+    NameStack as NameStack,
     ScopedTraceback as ScopedTraceback,
+    SourceInfo as SourceInfo,
     current_traceback as current_traceback,
     format_code_position as format_code_position,
     format_source as format_source,
@@ -149,7 +186,7 @@ from phalanx.core.trace import (
     Trace as Trace,
     Tracer as Tracer,
     WrappingTracer as WrappingTracer,
-    check_outputs as check_outputs,
+    convert_outputs as convert_outputs,
     ensure_compile_time_eval as ensure_compile_time_eval,
     leak_error as leak_error,
     pause_collector as pause_collector,
@@ -169,6 +206,15 @@ from phalanx.engine.public_namespace import publish as _publish
 
 __getattr__, __dir__ = _publish(
     globals(),
-    only="ClosedJaxpr Jaxpr Literal Primitive ShapeDtypeStruct ShapedArray Tracer Var "
-    "check_jaxpr eval_jaxpr jaxpr_as_fun",
+    only="AbstractValue Atom ClosedJaxpr DropVar Jaxpr Literal Primitive ShapeDtypeStruct ShapedArray Trace Tracer Var "
+    "check_jaxpr ensure_compile_time_eval eval_jaxpr get_aval jaxpr_as_fun",
+    lazy={
+        "phalanx.extend.jaxpr_constructors": "mapped_aval unmapped_aval valid_jaxtype",
+        "phalanx.extend.trace_state": (
+            "concrete_or_error eval_context find_top_trace get_opaque_trace_state set_current_trace take_current_trace "
+            "trace_state_clean"
+        ),
+        "phalanx.symbolic": "max_dim min_dim",
+    },
+    guarded="check_jaxpr eval_jaxpr jaxpr_as_fun".split(),  # the others are on hot paths
 )

@@ -8,20 +8,31 @@ every package describes values by this module.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.config import state
 from phalanx.core.error_classes import ArgumentTypeError, ShapeError
-from phalanx.engine import Cache, api_boundary_class
+from phalanx.engine import Cache, Hook, api_boundary_class
 
 _interned: Cache[tuple[Any, ...], ShapedArray] = Cache("core.avals", weak="values")
 _find_reference = _interned.get_reference
+
+
+class TypeShardings(Protocol):
+    """The shardings of types, as `phalanx.sharding` defines them."""
+
+    def complete(self, aval: ShapedArray) -> Any:
+        """The sharding of a type, with an entry for each dimension."""
+
+
+type_shardings = Hook[TypeShardings]("phalanx.sharding.mesh_context")
 
 
 class Typed:
@@ -40,14 +51,62 @@ class Typed:
 UNVARYING: Final[frozenset[Any]] = frozenset()
 
 
-class ShapedArray:
+class ManualAxisType:
+    """How a value inside a `shard_map` depends on the mesh axes that are manual there; interned.
+
+    Args:
+      varying: the axes along which the devices may hold different values.
+
+    Examples:
+      >>> ManualAxisType(varying={"x"}) is ManualAxisType(varying=frozenset("x"))
+      True
+    """
+
+    __slots__ = ("__weakref__", "varying")
+    varying: frozenset[Any]
+
+    def __new__(cls, *, varying: Iterable[Any] = UNVARYING) -> ManualAxisType:
+        key = frozenset(varying)
+        return _manual_axis_types.get_or_make(key, lambda: cls._make(key))
+
+    @classmethod
+    def _make(cls, varying: frozenset[Any]) -> ManualAxisType:
+        self = object.__new__(cls)
+        object.__setattr__(self, "varying", varying)
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"ManualAxisType.{name} is read-only, since equal types are one object")
+
+    @property
+    def empty(self) -> bool:
+        """Whether the value is the same on all devices."""
+        return not self.varying
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(ManualAxisType, varying=self.varying), ()
+
+    def __repr__(self) -> str:
+        return f"ManualAxisType(varying={{{', '.join(sorted(map(repr, self.varying)))}}})"
+
+
+_manual_axis_types: Cache[frozenset[Any], ManualAxisType] = Cache("core.manual_axis_types", weak="values")
+
+
+class AbstractValue:
+    """Base of the types of values."""
+
+    __slots__ = ()
+
+
+class ShapedArray(AbstractValue):
     """The type of an array: `dtype[shape]`, interned.
 
     Args:
       shape: a tuple of ints or symbolic dimensions.
       dtype: a NumPy dtype, an `ml_dtypes` one, or an extended dtype such as that of random keys.
       weak_type: whether the dtype came from a Python scalar, so that the other operand's dtype wins in promotion.
-      sharding: the sharding that is part of the type in explicit mode, else None.
+      sharding: the sharding over Explicit mesh axes, which is part of the type; None if there are no such axes.
       varying: inside a `shard_map`, the mesh axes along which the devices may hold different values.
 
     Examples:
@@ -66,8 +125,8 @@ class ShapedArray:
         "is_symbolic",
         "ndim",
         "shape",
-        "sharding",
         "size",
+        "type_sharding",
         "varying",
         "weak_type",
     )
@@ -76,7 +135,7 @@ class ShapedArray:
     shape: tuple[Any, ...]
     dtype: Any
     weak_type: bool
-    sharding: Any
+    type_sharding: Any  # the sharding over Explicit mesh axes; None without them
     varying: frozenset[Any]
     ndim: int
     size: Any
@@ -112,7 +171,8 @@ class ShapedArray:
         cls, shape: tuple[Any, ...], dtype: Any, weak_type: bool, sharding: Any, varying: frozenset[Any]
     ) -> ShapedArray:
         self = object.__new__(cls)
-        self.shape, self.dtype, self.weak_type, self.sharding, self.varying = shape, dtype, weak_type, sharding, varying
+        self.shape, self.dtype, self.weak_type = shape, dtype, weak_type
+        self.type_sharding, self.varying = sharding, varying
         self.ndim = len(shape)
         self.is_symbolic = not all(type(d) is int for d in shape)
         self.size = math.prod(shape)
@@ -120,11 +180,11 @@ class ShapedArray:
 
     def drop_sharding(self) -> ShapedArray:
         """The same type without the sharding."""
-        return self if self.sharding is None else self.update(sharding=None)
+        return self if self.type_sharding is None else self.update(sharding=None)
 
     def with_dim(self, dim: int, size: Any, axes: Any = None) -> ShapedArray:
         """The type with one more dimension at `dim`, sharded over the Explicit axes among `axes`."""
-        sharding = self.sharding
+        sharding = self.type_sharding
         if sharding is not None:
             explicit = [a for a in axes or () if a in sharding.mesh.explicit_axes]
             sharding = sharding.with_dim(dim, tuple(explicit) or None)
@@ -132,7 +192,7 @@ class ShapedArray:
 
     def without_dim(self, dim: int) -> ShapedArray:
         """The type without the dimension `dim`."""
-        sharding = self.sharding and self.sharding.without_dim(dim)
+        sharding = self.type_sharding and self.type_sharding.without_dim(dim)
         return self.update(shape=(*self.shape[:dim], *self.shape[dim + 1 :]), sharding=sharding)
 
     def with_shape(self, shape: Any) -> ShapedArray:
@@ -141,19 +201,34 @@ class ShapedArray:
 
     def with_dtype(self, dtype: Any) -> ShapedArray:
         """The same shape with another dtype."""
-        return ShapedArray(self.shape, dtype, False, self.sharding, self.varying)
+        return ShapedArray(self.shape, dtype, False, self.type_sharding, self.varying)
 
     def with_varying(self, axes: frozenset[Any]) -> ShapedArray:
         """The same type, varying over exactly these mesh axes."""
         same = axes is self.varying
-        return self if same else ShapedArray(self.shape, self.dtype, self.weak_type, self.sharding, axes)
+        return self if same else ShapedArray(self.shape, self.dtype, self.weak_type, self.type_sharding, axes)
 
     def update(self, **fields: Any) -> ShapedArray:
         """A copy with the named fields (`shape`, `dtype`, `weak_type`, `sharding`, `varying`) replaced."""
-        values = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "sharding", "varying")}
-        return ShapedArray(**(values | fields))
+        values = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "varying")}
+        return ShapedArray(**({"sharding": self.type_sharding} | values | fields))
 
     vma = property(attrgetter("varying"))  # the name of the attribute in JAX
+
+    @property
+    def mat(self) -> ManualAxisType:
+        """How the value depends on the manual mesh axes of a `shard_map`."""
+        return ManualAxisType(varying=self.varying)
+
+    manual_axis_type = mat
+
+    @property
+    def sharding(self) -> Any:
+        """The sharding in the type, with an entry for each dimension.
+
+        Without Explicit axes no dimension is split, over the mesh in context or a mesh without axes.
+        """
+        return type_shardings.complete(self)
 
     def to_tangent(self) -> ShapedArray:
         """The type of this value's tangents: itself for inexact dtypes, `float0` for the others."""
@@ -164,6 +239,8 @@ class ShapedArray:
             # A type that referred to itself would form a cycle, and wait for the garbage collector.
             self._tangent = None if dtype == self.dtype else self.with_dtype(dtype)
             return self._tangent or self
+
+    to_tangent_aval = to_ct_aval = to_cotangent_aval = to_tangent  # the names of the method in JAX
 
     def strip_weak_type(self) -> ShapedArray:
         """The same type without the weak flag."""
@@ -183,7 +260,7 @@ class ShapedArray:
         return f"{weak}{dtypes.short_name(self.dtype)}[{self._dims()}]{varying}"
 
     def _dims(self) -> str:
-        dims = ((),) * self.ndim if self.sharding is None else self.sharding.spec.dims
+        dims = ((),) * self.ndim if self.type_sharding is None else self.type_sharding.spec.dims
         return format_sharded_shape(self.shape, dims)
 
     def __repr__(self) -> str:
@@ -194,7 +271,77 @@ class ShapedArray:
     __str__ = str_short
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding, self.varying)
+        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.type_sharding, self.varying)
+
+
+_interned_refs: Cache[ShapedArray, AbstractRef] = Cache("core.ref_avals", weak="values")
+
+
+class AbstractRef(AbstractValue):
+    """The type of a mutable array reference, which is that of the array it refers to, interned.
+
+    The attributes of the array's type, such as `shape` and `dtype`, are attributes of this type, too.
+
+    Args:
+      inner_aval: the type of the array.
+
+    Examples:
+      >>> import numpy as np
+      >>> AbstractRef(ShapedArray((3,), np.dtype("float32")))
+      Ref{float32[3]}
+    """
+
+    __slots__ = ("__weakref__", "inner_aval")
+
+    inner_aval: ShapedArray
+
+    def __new__(cls, inner_aval: ShapedArray) -> AbstractRef:
+        return _interned_refs.get_or_make(inner_aval, lambda: cls._make(inner_aval))
+
+    @classmethod
+    def _make(cls, inner_aval: ShapedArray) -> AbstractRef:
+        self = object.__new__(cls)
+        self.inner_aval = inner_aval
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner_aval, name)
+
+    def to_tangent(self) -> ShapedArray:
+        """The type of its tangent, which is always zero: the values that it held have the derivatives."""
+        return ShapedArray(self.inner_aval.shape, dtypes.float0, varying=self.inner_aval.varying)
+
+    def with_varying(self, axes: frozenset[Any]) -> AbstractRef:
+        """The type of a reference to an array that varies over exactly these mesh axes."""
+        return AbstractRef(self.inner_aval.with_varying(axes))
+
+    def update(self, **fields: Any) -> AbstractRef:
+        """A copy with the named fields of the array's type replaced."""
+        return AbstractRef(self.inner_aval.update(**fields))
+
+    def without_dim(self, dim: int) -> AbstractRef:
+        """The type of a reference to the elements at one position along a dimension."""
+        return AbstractRef(self.inner_aval.without_dim(dim))
+
+    def drop_sharding(self) -> AbstractRef:
+        """The type of a reference to an array without a sharding in its type."""
+        return AbstractRef(self.inner_aval.drop_sharding())
+
+    def matches(self, other: Any) -> bool:
+        """Whether a reference of this type is valid where `other` is expected."""
+        return type(other) is AbstractRef and self.inner_aval.matches(other.inner_aval)
+
+    def str_short(self) -> str:
+        """The compact form that jaxprs are printed with, such as `Ref{f32[2,3]}`."""
+        return f"Ref{{{self.inner_aval.str_short()}}}"
+
+    def __repr__(self) -> str:
+        return f"Ref{{{repr(self.inner_aval).removeprefix('ShapedArray(')[:-1]}}}"
+
+    __str__ = str_short
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AbstractRef, (self.inner_aval,)
 
 
 def format_sharded_shape(shape: Iterable[Any], dims: Iterable[tuple[Any, ...]]) -> str:
@@ -255,6 +402,7 @@ def get_aval(x: Any) -> ShapedArray:
       ArgumentTypeError: `x` is none of these.
 
     Examples:
+      >>> import numpy as np
       >>> get_aval(np.zeros((2, 3), np.float32))
       ShapedArray(float32[2,3])
     """
@@ -263,6 +411,21 @@ def get_aval(x: Any) -> ShapedArray:
         return _aval_of_host(x)
     aval = getattr(x, "aval", None)
     return aval if aval is not None else get_scalar_aval(x) or _aval_of_host(x)
+
+
+def as_shape_struct(x: Any) -> Any:
+    """An argument of a function that is traced and not run: an object with a shape and a dtype becomes a type.
+
+    Args:
+      x: an array, a scalar, a `ShapeDtypeStruct`, a `ShapedArray`, or any object with `shape` and `dtype`.
+
+    Returns:
+      A `ShapeDtypeStruct` for the last two, `x` itself otherwise.
+    """
+    if hasattr(x, "aval") or isinstance(x, _NUMPY) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return x
+    sharding = x.type_sharding if isinstance(x, ShapedArray) else getattr(x, "sharding", None)
+    return ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding, weak_type=getattr(x, "weak_type", False))
 
 
 def get_aval_of_argument(x: Any, where: Callable[[], str]) -> ShapedArray:
@@ -333,6 +496,7 @@ class ShapeDtypeStruct(Typed):
       sharding: the sharding the array would have, if any.
       weak_type: whether the dtype is weak.
       vma: inside a `shard_map`, the mesh axes over which the array varies.
+      is_ref: whether it stands for a mutable array reference.
 
     Examples:
       >>> import phalanx
@@ -342,13 +506,38 @@ class ShapeDtypeStruct(Typed):
 
     __slots__ = ("aval", "sharding")
 
-    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, vma: Any = None):
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any,
+        *,
+        sharding: Any = None,
+        weak_type: bool = False,
+        vma: Any = None,
+        is_ref: bool = False,
+    ):
         dtype, shape = dtypes.canonicalize_dtype(dtype), tuple(shape)
         in_type = sharding.type_sharding(len(shape)) if hasattr(sharding, "type_sharding") else None
-        self.aval = ShapedArray(shape, dtype, weak_type, in_type, frozenset(vma or ()))
+        aval = ShapedArray(shape, dtype, weak_type, in_type, frozenset(vma or ()))
+        self.aval: Any = AbstractRef(aval) if is_ref else aval
         self.sharding = sharding
 
     vma = property(attrgetter("aval.varying"))
+    is_ref = property(lambda self: type(self.aval) is AbstractRef)
+
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """The type of an array or a scalar, and its sharding if the user chose it.
+
+        Args:
+          x: an array, a tracer, NumPy data or a scalar.
+
+        Returns:
+          A `ShapeDtypeStruct`.
+        """
+        aval = get_aval(x)
+        sharding = getattr(x, "sharding", None) if getattr(x, "committed", True) else None
+        return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.varying)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -362,7 +551,7 @@ class ShapeDtypeStruct(Typed):
         Returns:
           The copy.
         """
-        values = {name: getattr(self, name) for name in ("shape", "dtype", "sharding", "weak_type", "vma")}
+        values = {name: getattr(self, name) for name in ("shape", "dtype", "sharding", "weak_type", "vma", "is_ref")}
         return ShapeDtypeStruct(**(values | fields))
 
     def __eq__(self, other: object) -> bool:
@@ -374,4 +563,5 @@ class ShapeDtypeStruct(Typed):
     def __repr__(self) -> str:
         sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
         weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak})"
+        ref = ", is_ref=True" if self.is_ref else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak}{ref})"

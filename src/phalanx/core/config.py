@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import threading
 import weakref
@@ -19,8 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from phalanx.core.error_classes import ArgumentError
+from phalanx.core import absl_flags
+from phalanx.core.error_classes import ArgumentError, ForbiddenError, OptionNameError
+from phalanx.core.options_without_effect import OPTIONS_WITHOUT_EFFECT
 from phalanx.engine import Cache, traceback_filtering as frames
+from phalanx.engine.environment_variables import option_variables, read_option_variable
 
 _lock = threading.RLock()
 _declared: dict[str, Option] = {}
@@ -33,13 +37,13 @@ class Context:
     """Everything outside a function that changes its trace; interned, so that equality is identity.
 
     Attributes are the options declared with `traced=True`, `mesh` (the mesh in context, or None), `axes` (the named
-    axes in scope) and `rows_share` (whether each row of a `pmap` inside another mapped function runs on all devices of
-    that function).
+    axes in scope), `rows_share` (whether each row of a `pmap` inside another mapped function runs on all devices of
+    that function) and `xla_metadata` (the metadata that operations carry, as pairs of strings).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_values")
 
-    fields: list[str] = ["mesh", "axes", "rows_share"]
+    fields: list[str] = ["mesh", "axes", "rows_share", "xla_metadata"]
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self._values = values
@@ -88,8 +92,8 @@ class State(threading.local):
         self.outer_meshes: list[Any] = []  # the meshes to restore, one for each enclosing `with mesh:` block
         # Under the lock, so that no update falls between reading the values and registering the thread.
         with _lock:
-            options = [_global_values[name] for name in Context.fields[3:]]
-            self.context: Context = Context.of((None, (), False, *options))
+            options = [_global_values[name] for name in Context.fields[4:]]
+            self.context: Context = Context.of((None, (), False, (), *options))
             self._thread = _Thread(self.__dict__)
             _threads.add(self._thread)
 
@@ -126,11 +130,6 @@ class Option:
     name: str = field(init=False)  # the name of the variable that holds it
 
     @property
-    def env(self) -> str:
-        """The environment variable that sets the option when Phalanx is loaded."""
-        return f"PHALANX_{self.name.upper()}"
-
-    @property
     def value(self) -> Any:
         """The value on this thread."""
         if self.traced:
@@ -138,11 +137,16 @@ class Option:
         overrides = state.overrides
         return overrides[self.name] if self.name in overrides else _global_values[self.name]
 
-    def __call__(self, value: Any = True) -> _Override:
-        return _Override([self, *self.members], self.check(self.name, value))
+    def __call__(self, new_val: Any = True) -> _Override:
+        return _Override([self, *self.members], self.check(self.name, new_val))
 
     def __repr__(self) -> str:
         return f"<option {self.name}={self.value!r}: {self.summary}>"
+
+
+class _DisableJit(Option):
+    def __call__(self, disable: Any = True) -> _Override:
+        return super().__call__(disable)
 
 
 class _Override(contextlib.ContextDecorator):
@@ -182,7 +186,7 @@ def _set_here(option: Option, value: Any) -> Any:
 
 @contextlib.contextmanager
 def state_extra(**extras: Any) -> Iterator[None]:
-    """Set `mesh`, `axes` or `rows_share` of this thread's context inside a `with` block.
+    """Set `mesh`, `axes`, `rows_share` or `xla_metadata` of this thread's context inside a `with` block.
 
     Examples:
       >>> with state_extra(mesh="a mesh"):
@@ -214,7 +218,7 @@ class Config:
     def __getattr__(self, name: str) -> Any:
         try:
             return _find(name).value
-        except ArgumentError:
+        except OptionNameError:
             raise AttributeError(f"config has no option {name!r}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -226,7 +230,7 @@ class Config:
         )
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *_declared]
+        return [*super().__dir__(), *_declared, *OPTIONS_WITHOUT_EFFECT]
 
     def read(self, name: str) -> Any:
         """Return the value of an option on this thread.
@@ -238,7 +242,7 @@ class Config:
           The value.
 
         Raises:
-          ArgumentError: there is no such option.
+          OptionNameError: there is no such option.
         """
         return _find(name).value
 
@@ -250,7 +254,8 @@ class Config:
           value: its new value.
 
         Raises:
-          ArgumentError: there is no such option, the value is not accepted, or it is too late to change it.
+          OptionNameError: there is no such option.
+          ArgumentError: the value is not accepted, or it is too late to change it.
         """
         # Checked before any state changes, so that a refused value leaves all options as they were.
         found = _find(name)
@@ -266,6 +271,30 @@ class Config:
                         if option.name not in thread.state["overrides"]:
                             thread.state["context"] = thread.state["context"].replace(**{option.name: value})
 
+    def config_with_absl(self) -> None:
+        """Define a flag of Abseil, `--jax_<option>`, for each option; `absl.app.run` sets those that are given.
+
+        Examples:
+          >>> config.config_with_absl()  # doctest: +SKIP
+          >>> absl.app.run(main)  # doctest: +SKIP
+        """
+        absl_flags.define_flags(self.values)
+        absl_flags.apply_when_parsed(self._take_flags)
+
+    def parse_flags_with_absl(self) -> None:
+        """Set the options whose flags are on the command line, of a program that does not call `absl.app.run`.
+
+        Examples:
+          >>> config.parse_flags_with_absl()  # doctest: +SKIP
+        """
+        absl_flags.define_flags(self.values)
+        absl_flags.parse_own_flags()
+        self._take_flags()
+
+    def _take_flags(self) -> None:
+        for name, value in absl_flags.given_flags(self.values).items():
+            self.update(name, value)
+
     @property
     def values(self) -> dict[str, Any]:
         """The value of every option on this thread."""
@@ -279,15 +308,18 @@ def _find(name: str) -> Option:
     """Find the option of a user's `name`."""
     plain = name.removeprefix("jax_").removeprefix("phalanx_")
     option = _declared.get(_aliases.get(plain, plain))
+    if option is None and plain in OPTIONS_WITHOUT_EFFECT:
+        option = _without_effect(plain)
+        _add(plain, option)
     if option is None:
         import difflib
 
-        close = difflib.get_close_matches(plain, _declared, n=3)
-        raise ArgumentError(
+        close = difflib.get_close_matches(plain, [*_declared, *OPTIONS_WITHOUT_EFFECT], n=1)
+        raise OptionNameError(
             "config.update",
             expected="the name of an option",
             got=repr(name),
-            fix=f"write {' or '.join(close)}" if close else f"choose one of {', '.join(_declared)}",
+            fix=f"write {' or '.join(close)}" if close else "choose one of dir(phalanx.config)",
         )
     return option
 
@@ -295,33 +327,42 @@ def _find(name: str) -> Option:
 def declare(module: dict[str, Any]) -> None:
     """Add the options among a module's names to the table, with their values in the environment."""
     for name, option in list(module.items()):
-        if not isinstance(option, Option):
-            continue
-        option.name = name
-        option.__doc__ = _complete_docstring(option)
-        _declared[name] = option
-        _global_values[name] = option.default
-        if (found := os.environ.get(option.env)) is not None:
-            value = option.check(name, None if found.lower() in ("", "none") else found)
-            _global_values.update((o.name, value) for o in (option, *option.members))
-        if option.traced:
-            Context.fields.append(name)
+        if isinstance(option, Option):
+            _add(name, option)
+
+
+def _add(name: str, option: Option) -> None:
+    option.name = name
+    option.__doc__ = _complete_docstring(option)
+    _declared[name] = option
+    _global_values[name] = option.default
+    found = read_option_variable(name, *[alias for alias, known in _aliases.items() if known == name])
+    if found is not None:
+        value = option.check(name, None if found.lower() in ("", "none") else found)
+        for changed in (option, *option.members):
+            _global_values[changed.name] = value
+            if changed.on_update is not None:
+                changed.on_update(value)
+    if option.traced:
+        Context.fields.append(name)
 
 
 def _complete_docstring(option: Option) -> str:
     """Complete an option's docstring with the accepted values, as the error of its check names them."""
+    takes = "any value"
     try:
         option.check(option.name, object())
     except ArgumentError as refused:
         takes = refused.expected
+    first, second = option_variables(option.name)
     return f"""{option.summary}
 
     Args:
-      value: {takes}; the option itself is {option.default!r} where nobody sets it.
+      new_val: {takes}; the option itself is {option.default!r} where nobody sets it.
 
     Returns:
-      A context manager, also a decorator, inside which `config.{option.name}` is `value` on this thread. For all
-      threads, call `config.update({option.name!r}, value)` or set `{option.env}` in the environment.
+      A context manager, also a decorator, inside which `config.{option.name}` is `new_val` on this thread. For all
+      threads, call `config.update({option.name!r}, value)` or set `{first}` or `{second}` in the environment.
 
     Raises:
       ArgumentError: the option does not take the value.
@@ -437,13 +478,46 @@ no_collectives = _traced(
 )
 debug_nans = _traced(False, flag, "Raise at the operation whose result holds a NaN.")
 debug_infs = _traced(False, flag, "Raise at the operation whose result holds an infinity.")
-disable_jit = _traced(False, flag, "Run jit-compiled functions operation by operation.")
+disable_jit = _DisableJit(False, flag, "Run jit-compiled functions operation by operation.", traced=True)
 debug_key_reuse = _traced(False, flag, "Raise where a typed random key is used twice.")
 check_tracer_leaks = _traced(False, flag, "Raise where a traced value outlives its trace.")
 threefry_partitionable = _traced(
-    True,
-    lambda name, value: flag(name, value) or _only_partitionable(name),
-    "Always true: a random value depends on its key and its global index only.",
+    True, flag, "Whether a random value depends on its key and its position only, or on the shape too.", example=False
+)
+allow_f16_reductions = _traced(True, flag, "Accept sums of 16-bit floating-point numbers.", example=False)
+captured_constants_warn_bytes = Option(
+    2 * 10**9,
+    number(int, -1),
+    "Warn where a compiled function closes over constants of more bytes than this in all; -1 for never.",
+    example=10**6,
+)
+enable_checks = Option(False, flag, "Check the jaxpr of each function that is compiled.")
+enable_custom_prng = _traced(False, flag, "Let `random.PRNGKey` make typed keys, as `random.key` does.")
+high_dynamic_range_gumbel = _traced(False, flag, "Draw Gumbel samples with `mode='high'` by default.")
+legacy_prng_key = _traced(
+    "allow", choice("allow", "warn", "error"), "What to do where a random function gets a raw key.", example="warn"
+)
+no_execution = _traced(False, flag, "Raise where an operation or a compiled function would run.")
+no_tracing = Option(False, flag, "Raise where `jit` would trace a function.")
+random_seed_offset = _traced(0, number(int), "A number that is added to each seed.", example=7)
+disable_most_optimizations = _traced(False, flag, "Compile quickly, to programs that may be slow.")
+optimization_level = _traced(
+    "UNKNOWN",
+    choice("UNKNOWN", "O0", "O1", "O2", "O3"),
+    "XLA's effort to make programs fast; UNKNOWN is XLA's own default.",
+    example="O1",
+)
+memory_fitting_level = _traced(
+    "O2", choice("UNKNOWN", "O0", "O1", "O2", "O3"), "XLA's effort to make programs fit into memory.", example="O3"
+)
+dump_ir_to = Option("", text, "A folder to which the StableHLO of each program is written.", example="programs")
+disallow_mesh_context_manager = Option(False, flag, "Raise at `with mesh:`, for which `set_mesh` is the successor.")
+logging_level = Option(
+    None,
+    choice(None, "NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    "The level of Python's logger `phalanx`.",
+    example="INFO",
+    on_update=lambda level: logging.getLogger("phalanx").setLevel(level or "NOTSET"),
 )
 log_compiles = Option(False, flag, "Log each tracing and compilation.")
 explain_cache_misses = Option(False, flag, "Log why a call had to be traced again.")
@@ -459,11 +533,31 @@ parallel_functions_output_gda = Option(
 )
 
 
-def _only_partitionable(name: str) -> bool:
-    raise _refuse(name, "True", False, "leave it on: the other numbering depends on how arrays are split")
+def _without_effect(name: str) -> Option:
+    """An option of JAX that is accepted, but changes nothing."""
+    default, reason = OPTIONS_WITHOUT_EFFECT[name]
+    check: Callable[[str, Any], Any] = {bool: flag, int: number(int)}.get(type(default), lambda _, value: value)
+    return Option(default, check, f"Accepted without effect: {reason}.", example="log" if default is None else default)
 
+
+array_garbage_collection_guard = _without_effect("array_garbage_collection_guard")
+auto_pcast = _without_effect("auto_pcast")
+remove_size_one_mesh_axis_from_type = _without_effect("remove_size_one_mesh_axis_from_type")
+softmax_custom_jvp = _without_effect("softmax_custom_jvp")
+thread_guard = _without_effect("thread_guard")
 
 declare(globals())
+
+
+def check_allowed(name: str, what: str) -> None:
+    """Raise a `ForbiddenError` for a step that the option `name` forbids."""
+    if _declared[name].value:
+        raise ForbiddenError(
+            what,
+            expected="a call that does without it",
+            got=f"one that needs it, under {name}",
+            fix=f"call the function once before, or leave the block of {name}",
+        )
 
 
 def checking_leaks() -> _Override:

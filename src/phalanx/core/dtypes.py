@@ -120,6 +120,9 @@ _narrowed: Final = dict(
     )
 )
 
+wide: Final = frozenset(_narrowed)
+"""The 64-bit dtypes, which user input has only where `enable_x64` is on."""
+
 
 def is_extended(dtype: Any) -> bool:
     """Whether elements of `dtype` hold more than one number, as random keys do."""
@@ -221,6 +224,25 @@ def requested_dtype(spec: Any, where: str) -> Any:
     return dtype
 
 
+def check_conversion(x: Any, old: Any, dtype: Any) -> None:
+    """Check whether converting `x`, of dtype `old`, discards imaginary parts, which gives NumPy's warning for arrays.
+
+    Raises:
+      DTypeError: `x` is a Python complex number, and `dtype` is real.
+    """
+    if old.kind != "c" or dtype.kind in "cb":
+        return
+    if type(x) is complex:
+        raise DTypeError(
+            f"conversion to {dtype}",
+            expected="a real number",
+            got=x,
+            fix="take its real part, or choose a complex dtype",
+        )
+    message = "Casting complex values to real discards the imaginary part"
+    warnings.warn(message, np.exceptions.ComplexWarning, stacklevel=user_stacklevel())
+
+
 def scalar_type_of(x: Any) -> type:
     """The Python type (bool, int, float or complex) of the elements of `x`.
 
@@ -298,6 +320,8 @@ def issubdtype(a: Any, b: Any) -> bool:
       >>> issubdtype("bfloat16", np.floating), issubdtype("int4", np.unsignedinteger)
       (True, False)
     """
+    if b is object:
+        return False
     if is_extended(a):
         return issubclass(prng_key, b) if isinstance(b, type) and issubclass(b, np.generic) else a == b
     if is_extended(b):

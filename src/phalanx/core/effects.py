@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Effect:
     """A kind of effect.
 
     Args:
-      name: the name in printed jaxprs.
+      name: the name in printed jaxprs; by default that of the class, for an effect of a subclass.
       ordered: whether two actions with this effect must happen in the order of their equations.
       recomputed: whether rematerialization may run an action again.
 
@@ -24,12 +24,12 @@ class Effect:
       True
     """
 
-    name: str
+    name: str = ""
     ordered: bool = False
     recomputed: bool = False
 
     def __repr__(self) -> str:
-        return self.name
+        return self.name or type(self).__name__
 
 
 Effects = frozenset[Effect]
@@ -39,6 +39,22 @@ io_effect: Final = Effect("IO")
 ordered_io_effect: Final = Effect("OrderedIO", ordered=True)
 debug_effect: Final = Effect("Debug", recomputed=True)
 ordered_debug_effect: Final = Effect("OrderedDebug", ordered=True, recomputed=True)
+check_effect: Final = Effect("Check", recomputed=True)  # of a check that `checkify` turns into a value
+
+
+class RefEffect(Effect):
+    """An access to a mutable array reference that the jaxpr takes as an input or closes over.
+
+    Examples:
+      >>> isinstance(read_effect, RefEffect)
+      True
+    """
+
+    __slots__ = ()
+
+
+read_effect: Final = RefEffect("Read")
+write_effect: Final = RefEffect("Write")
 
 
 def ordered(effects: Effects) -> list[Effect]:

@@ -55,6 +55,18 @@ class ShardingError(PhalanxError, ValueError):
     """A sharding, spec or mesh does not match the array, the other arguments or the devices."""
 
 
+class ImportOrderError(PhalanxError, ImportError):
+    """The names of a package were to be served by Phalanx after the package itself had been imported.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(ImportOrderError, ImportError)
+      True
+    """
+
+
 class DLPackError(ShardingError, BufferError):
     """An array on several devices was exported through DLPack, which shares one buffer.
 
@@ -81,9 +93,23 @@ class RuleError(PhalanxError, NotImplementedError):
     """A primitive lacks a rule that a transformation needs."""
 
 
+@example("phalanx.config.update('jax_unknown', 1)", got="'jax_unknown'")
+class OptionNameError(ArgumentError, AttributeError):
+    """There is no option of this name."""
+
+
+class ForbiddenError(PhalanxError, RuntimeError):
+    """An option forbids the step that a call needs, such as tracing under `no_tracing`."""
+
+
 @example("x = jnp.ones(2)", "x.delete()", "x + 1", got="f32[2], deleted or donated")
 class DeletedArrayError(ArgumentError, RuntimeError):
     """An array was used after it was deleted or donated."""
+
+
+@example("ref = phalanx.new_ref(1.0)", "phalanx.jit(lambda r: r)(ref)", got="a mutable array reference, Ref{f32[]}")
+class RefError(ArgumentError):
+    """A mutable array reference was used where it must not be, or after it was invalidated."""
 
 
 class TracedValueError(PhalanxError):

@@ -8,17 +8,19 @@ with it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from phalanx.core.aval import ShapedArray
-from phalanx.core.config import state
+from phalanx.core.config import state, state_extra
+from phalanx.core.dtypes import wide
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.jaxpr_printer import print_eqn, print_jaxpr
 from phalanx.core.list_partition import select_flagged, select_unflagged
-from phalanx.core.source_info import nest_scope
+from phalanx.core.source_info import NameStack, ScopedTraceback, SourceInfo, nest_scope
 
 Atom = Any  # a Var or a Literal
 P = ParamSpec("P")
@@ -115,6 +117,14 @@ class Eqn:
     params: dict[str, Any]
     source: Any
     effects: Effects = no_effects
+
+    @property
+    def source_info(self) -> SourceInfo:
+        """The position and the scopes of the operation."""
+        source = self.source
+        if type(source) is ScopedTraceback:
+            return SourceInfo(source.traceback, NameStack(source.scope))
+        return SourceInfo(source, NameStack())
 
     def replace(self, **fields: Any) -> Eqn:
         """A copy with the named fields replaced."""
@@ -226,13 +236,43 @@ def cached_on_jaxpr(make: Callable[P, R]) -> Callable[P, R]:
         try:
             return program.cache[key]
         except KeyError:
-            found: Any = make(program, *args)  # type: ignore[call-arg]
+            with preserve_wide_types(program):
+                found: Any = make(program, *args)  # type: ignore[call-arg]
             # A jaxpr that refers to itself would wait for the garbage collector.
             if (found[0] if type(found) is tuple else found) is not program:
                 program.cache[key] = found
             return found
 
     return kept  # type: ignore[return-value]
+
+
+def has_wide_types(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr, inner ones included, has values of 64-bit dtypes."""
+
+    def search() -> bool:
+        for v in jaxpr.invars:
+            if v.aval.dtype in wide:
+                return True
+        for eqn in jaxpr.eqns:
+            for v in eqn.outvars:
+                if v.aval.dtype in wide:
+                    return True
+            if eqn.primitive.call_like and any(map(has_wide_types, inner_jaxprs(eqn.params))):
+                return True
+        return False
+
+    return jaxpr.derive("has wide types", search)
+
+
+def preserve_wide_types(jaxpr: Jaxpr) -> contextlib.AbstractContextManager[None]:
+    """A block in which the rules of a jaxpr's equations keep its 64-bit types where `enable_x64` is off.
+
+    The types of a jaxpr are final, but a rule makes constants and arrays as user code does. A function may enable
+    64 bits in a part of its body only, and the rules of that part run after it.
+    """
+    if state.context.enable_x64 or not has_wide_types(jaxpr):
+        return contextlib.nullcontext()
+    return state_extra(enable_x64=True)
 
 
 def inner_jaxprs(params: dict[str, Any]) -> Iterable[Jaxpr]:
@@ -275,6 +315,11 @@ def run_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
     Each value is dropped after its last use, so that an eager evaluation holds no more memory than it needs.
     """
+    with preserve_wide_types(jaxpr):
+        return _run_equations(jaxpr, args)
+
+
+def _run_equations(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     before, scope = state.source, state.scope
     env: dict[Var, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))

@@ -18,10 +18,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, Protocol
 
-from phalanx.core.aval import UNVARYING
+from phalanx.core.aval import UNVARYING, AbstractRef
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, no_effects
-from phalanx.core.error_classes import RuleError
+from phalanx.core.error_classes import ArgumentTypeError, RuleError
 from phalanx.core.tangent import Zero, instantiate
 from phalanx.engine import Cache, Hook
 
@@ -224,9 +224,12 @@ class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
         missing = [r for r in REQUIRED if getattr(self, r, None) is None and not (r == "batch" and self.batch_axis)]
         if missing:
             raise TypeError(f"primitive {self.name}: rules {missing} are neither written, derived nor waived")
-        registry[self.name] = self
+        self._register()
         # Its compiled forms, by the types of concrete arguments; filled by `runtime.eager_dispatch`.
         self.calls: Cache[tuple[Any, ...], Any] = Cache("runtime.eager_dispatch", 4096)
+
+    def _register(self) -> None:
+        registry[self.name] = self
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         trace = state.trace
@@ -241,7 +244,17 @@ class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
         out = self(*args, **params)
         return list(out) if self.multiple else [out]
 
-    multiple_results = property(lambda self: self.multiple)  # the name of the attribute in JAX
+    multiple_results: Any = property(lambda self: self.multiple)  # the name of the attribute in JAX
+    # Whether `bind` takes functions, as some primitives of JAX do; here they hold jaxprs, which are parameters.
+    call_primitive: ClassVar[bool] = False
+    map_primitive: ClassVar[bool] = False
+
+    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Divide the parameters of an equation into functions, of which there are none, and others.
+
+        With both, `primitive.bind(*functions, *operands, **others)` applies any primitive.
+        """
+        return [], dict(params)
 
     def effects(self, *avals: Any, **params: Any) -> Effects:
         """The effects of an application; a subclass with effects overrides this."""
@@ -317,6 +330,11 @@ def infer_result(primitive: Primitive, avals: tuple[Any, ...], params: dict[str,
     return found
 
 
+def clear_result_types() -> None:
+    """Forget the inferred types, for a primitive whose type rule was replaced."""
+    _results.clear()
+
+
 def _infer_varying(primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Apply the type rule, and let the results vary over all the mesh axes over which the operands vary."""
     out = _result_of(primitive, avals, params)
@@ -334,6 +352,18 @@ def union_varying(avals: Iterable[Any]) -> frozenset[Any]:
 def _result_of(primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]) -> Any:
     if not primitive.typed_sharding_rule:
         for a in avals:
-            if a.sharding is not None:
-                return a.sharding._infer_result_types(primitive, avals, params)
+            if type(a) is AbstractRef:
+                raise ref_operand_error(primitive.name, a)
+            if a.type_sharding is not None:
+                return a.type_sharding._infer_result_types(primitive, avals, params)
     return primitive.abstract_eval(*avals, **params)
+
+
+def ref_operand_error(operation: str, aval: AbstractRef) -> ArgumentTypeError:
+    """The error for a reference among the operands of an operation on arrays."""
+    return ArgumentTypeError(
+        f"{operation}, an operand",
+        expected="an array",
+        got=f"a mutable array reference, {aval.str_short()}",
+        fix="read the value of the reference: write ref[...] instead of ref",
+    )

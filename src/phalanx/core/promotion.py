@@ -21,10 +21,12 @@ from phalanx.core.dtypes import (
     _SMALL_UNSIGNED,
     _UNSIGNED,
     _canonical,
+    as_dtype,
     dtype_and_weakness,
     is_extended,
     scalar_type_of,
     supported,
+    wide,
 )
 from phalanx.core.error_classes import ArgumentTypeError, TypePromotionError
 
@@ -139,27 +141,31 @@ def promote_types(a: Any, b: Any) -> Any:
       a, b: dtypes, their names, or Python scalar types, which are weak.
 
     Returns:
-      The dtype; 64-bit dtypes are narrowed to 32 bits unless `enable_x64` is on.
+      The dtype, which may have 64 bits also where `enable_x64` is off; `result_type` narrows it to 32 bits there.
 
     Raises:
       TypePromotionError: there is no common dtype.
 
     Examples:
-      >>> promote_types("int32", "float16"), promote_types("uint8", int)
-      (dtype('float16'), dtype('uint8'))
+      >>> promote_types("int32", "float16"), promote_types("uint8", int), promote_types("int8", "uint64")
+      (dtype('float16'), dtype('uint8'), dtype('float64'))
     """
-    return promote_pair(*dtype_and_weakness(a), *dtype_and_weakness(b))[0]
+    nodes = [spec if spec in (int, float, complex) else as_dtype(spec) for spec in (a, b)]
+    common = _join(nodes, state.context.numpy_dtype_promotion)
+    # Only the dtypes that are asked for may have 64 bits: int32 and uint32 become int32 where they are off.
+    is_wide = isinstance(common, type) or not wide.isdisjoint(nodes)
+    return as_dtype(common) if is_wide else _canonical(common, state.context.enable_x64)
 
 
-def result_type(*args: Any, return_weak_type: bool = False) -> Any:
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     """The dtype of an operation on all of `args`.
 
     Args:
       *args: values, dtypes, or scalar types.
-      return_weak_type: also return whether the result is weak.
+      return_weak_type_flag: also return whether the result is weak.
 
     Returns:
-      The dtype; with `return_weak_type`, a pair of it and a bool.
+      The dtype; with `return_weak_type_flag`, a pair of it and a bool.
 
     Raises:
       ArgumentTypeError: an argument has no dtype, or there is none.
@@ -167,7 +173,7 @@ def result_type(*args: Any, return_weak_type: bool = False) -> Any:
 
     Examples:
       >>> import numpy as np
-      >>> result_type(1, np.float16(2)), result_type(1, 2.0, return_weak_type=True)
+      >>> result_type(1, np.float16(2)), result_type(1, 2.0, return_weak_type_flag=True)
       (dtype('float16'), (dtype('float32'), True))
     """
     if not args:
@@ -183,4 +189,4 @@ def result_type(*args: Any, return_weak_type: bool = False) -> Any:
         key = (operands, context.enable_x64, context.numpy_dtype_promotion)
         found = _promoted.get(key)
         result = _promoted[key] = _promote(operands, context) if found is None else found
-    return result if return_weak_type else result[0]
+    return result if return_weak_type_flag else result[0]

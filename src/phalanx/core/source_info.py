@@ -10,7 +10,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx.core.config import state
 from phalanx.engine import PACKAGE, api_boundary, current_traceback as current_traceback, is_internal, user_frames
@@ -21,7 +21,8 @@ class ScopedTraceback:
 
     Args:
       traceback: the position of the operation.
-      scope: the names of the scopes, outermost first; they precede the scopes that the traceback has.
+      scope: the names of the scopes, outermost first, and XLA metadata as pairs of strings; they precede the scopes
+        that the traceback has.
     """
 
     __slots__ = ("scope", "traceback")
@@ -29,6 +30,60 @@ class ScopedTraceback:
     def __init__(self, traceback: Any, scope: tuple[str, ...]):
         self.traceback: Any = traceback.traceback if type(traceback) is ScopedTraceback else traceback
         self.scope = nest_scope(scope, traceback)
+
+
+class NameStack(NamedTuple):
+    """The names of the scopes around an operation, outermost first.
+
+    Args:
+      stack: the names.
+
+    Examples:
+      >>> str(NameStack(("layer",)).extend("attention"))
+      'layer/attention'
+    """
+
+    stack: tuple[str, ...] = ()
+
+    def extend(self, name: str) -> NameStack:
+        """The stack with one more scope inside.
+
+        Args:
+          name: its name.
+
+        Returns:
+          The stack.
+        """
+        return NameStack((*self.stack, name))
+
+    def __len__(self) -> int:
+        return len(self.stack)
+
+    def __str__(self) -> str:
+        return "/".join(self.stack)
+
+
+class SourceInfo(NamedTuple):
+    """The position of an operation, and the scopes around it.
+
+    Args:
+      traceback: the raw traceback, or None.
+      name_stack: the scopes.
+    """
+
+    traceback: Any
+    name_stack: NameStack
+
+    def replace(self, **fields: Any) -> SourceInfo:
+        """A copy with the named fields replaced.
+
+        Args:
+          **fields: new values by the field's name.
+
+        Returns:
+          The copy.
+        """
+        return self._replace(**fields)
 
 
 def nest_scope(scope: tuple[str, ...], traceback: Any) -> tuple[str, ...]:

@@ -8,13 +8,16 @@ by `lax`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from phalanx.core.aval import ShapedArray, Typed, get_aval
 from phalanx.core.error_classes import RuleError
 from phalanx.core.list_partition import merge_lists, select_flagged, select_unflagged
 from phalanx.engine.hook import Hook
-from phalanx.typing import ArrayLike, DimSize, DTypeLike, Shape
+from phalanx.typing import DimSize, DTypeLike, Shape
+
+if TYPE_CHECKING:
+    from phalanx.typing import ArrayLike
 
 
 class ArrayOperations(Protocol):
@@ -53,6 +56,9 @@ class ArrayOperations(Protocol):
     def move_dim(self, x: ArrayLike, source: int, destination: int) -> Any:
         """`x` with one dimension moved to another position."""
 
+    def broadcast_to(self, x: ArrayLike, shape: Shape) -> Any:
+        """`x` broadcast to a shape, aligned at the last dimension."""
+
     def broadcast_dim(self, x: ArrayLike, size: DimSize, dim: int) -> Any:
         """`x` repeated along a new dimension."""
 
@@ -88,6 +94,8 @@ class Zero(_Placeholder):
     def like(cls, primal: Any) -> Zero:
         """The zero tangent of a primal value."""
         return cls(get_aval(primal).to_tangent())
+
+    from_primal_value = like  # the name of the method in JAX
 
 
 class Linear(_Placeholder):
@@ -136,7 +144,7 @@ def add_tangents(x: Any, y: Any) -> Any:
 def conform(x: Any, aval: ShapedArray) -> Any:
     """`x` with the sharding in the type `aval`, resharded if it has another one."""
     have = getattr(x, "aval", None)
-    if aval.sharding is (None if have is None else have.sharding) or type(x) is Zero:
+    if aval.type_sharding is (None if have is None else have.type_sharding) or type(x) is Zero:
         return x
     return vector_space.conform(x, aval)
 

@@ -19,11 +19,13 @@ import numpy as np
 
 from phalanx.core import source_info
 from phalanx.core.array_operators import Operators
-from phalanx.core.aval import ShapedArray, Typed, get_aval, get_scalar_aval
+from phalanx.core.aval import AbstractRef, ShapedArray, Typed, get_aval, get_scalar_aval
 from phalanx.core.config import state
+from phalanx.core.dtypes import wide
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.error_classes import (
     ConcretizationTypeError,
+    RefError,
     TraceError,
     TracerArrayConversionError,
     TracerBoolConversionError,
@@ -32,6 +34,7 @@ from phalanx.core.error_classes import (
 )
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, remove_dead_code
 from phalanx.core.primitive import Primitive, infer_result
+from phalanx.core.tangent import vector_space
 from phalanx.engine import traceback_filtering
 from phalanx.symbolic import Dim
 
@@ -48,15 +51,20 @@ class Trace:
 
     # Whether the operations are recorded in a jaxpr that will be compiled under the current options.
     compiles: bool = False
+    # Whether each operation stands for one on every example of a batch.
+    is_batched: bool = False
 
-    def __init__(self, parent: Trace | None, name: str = ""):
+    process_primitive: Callable[..., Any]  # the name of `process` in JAX, for traces that users define
+    main = property(lambda self: self)  # what libraries compare to tell whose tracer a value is
+
+    def __init__(self, parent: Trace | None = None, name: str = ""):
         self.parent = parent
         self.name = name
         self.alive = True
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Apply an operation, some of whose arguments may be tracers of this trace."""
-        raise NotImplementedError  # each trace defines it
+        return self.process_primitive(primitive, args, params)
 
     def run(self, fun: Callable[..., Any], inputs: Iterable[Any], opened: Callable[[Any], Any]) -> list[Any]:
         """Call a function on these inputs with this trace as the current one, and apply `opened` to each result.
@@ -128,6 +136,11 @@ class Tracer(Typed, Operators):
     _var: Any  # the variable of the jaxpr; set by staging traces only
     aval: Any
 
+    def __init__(self, trace: Trace, aval: Any = None):
+        self._trace = trace
+        if aval is not None:
+            self.aval = aval
+
     # The wrapped concrete value, for conversions to Python numbers; staged values have none.
     concrete: Any = None
     # Whether a Python number made from the value would lose a derivative.
@@ -137,7 +150,7 @@ class Tracer(Typed, Operators):
     def sharding(self) -> Any:
         """The sharding of the concrete value, or else the one in the type, if there is one."""
         value = self.concrete
-        return self.aval.sharding if value is None else value.sharding
+        return self.aval.type_sharding if value is None else value.sharding
 
     def describe(self) -> str:
         """A description of this value for messages."""
@@ -276,6 +289,21 @@ class StagedTracer(Tracer):
         return f"Traced<{self.aval.str_short()}>"
 
 
+def _to_exact_array(x: Any, aval: ShapedArray) -> Any:
+    """Transfer a NumPy constant of 64 bits, which would be narrowed where `enable_x64` is off when the jaxpr runs."""
+    if type(x) is not np.ndarray or aval.dtype not in wide:
+        return x
+    outer, state.trace = state.trace, None
+    try:
+        return vector_space.as_type(x, aval.dtype, False)
+    finally:
+        state.trace = outer
+
+
+# The tracers of inputs that are no arrays, by the type of the abstract value; filled by `mutable_arrays`.
+tracer_types: dict[type, Callable[..., Any]] = {}
+
+
 class StagingTrace(Trace):
     """Records the operations that are applied to its tracers in a jaxpr."""
 
@@ -308,7 +336,7 @@ class StagingTrace(Trace):
         """Add an input to the jaxpr."""
         var = Var(aval)
         self.invars.append(var)
-        return StagedTracer(self, aval, var)
+        return StagedTracer(self, aval, var) if type(aval) is ShapedArray else tracer_types[type(aval)](self, aval, var)
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if primitive.stage is not None:
@@ -379,9 +407,9 @@ class StagingTrace(Trace):
     def finish(self, outputs: Sequence[Any]) -> Jaxpr:
         """End the trace and return the jaxpr."""
         outvars = [self.atom(x) for x in outputs]
-        program = Jaxpr(
-            self.invars, self.eqns, outvars, list(self.constvars.values()), self.constants, self.effects, self.name
-        )
+        constvars = list(self.constvars.values())
+        consts = [_to_exact_array(x, v.aval) for x, v in zip(self.constants, constvars, strict=True)]
+        program = Jaxpr(self.invars, self.eqns, outvars, constvars, consts, self.effects, self.name)
         self.close()
         self.finished = weakref.ref(program)
         return program
@@ -469,7 +497,7 @@ def trace_to_jaxpr(
     before, scope = state.trace, state.scope
     with pause_collector():
         # Scopes around the call belong to the equation that calls the jaxpr, not to the equations inside.
-        state.trace, state.scope = trace, ()
+        state.trace, state.scope = trace, state.context.xla_metadata
         try:
             outputs = fun(*[trace.new_input(aval) for aval in in_avals])
             program = trace.finish(outputs)
@@ -512,13 +540,32 @@ def _owner(holder: Any) -> str:
     return getattr(holder, "__name__", None) or f"a {type(holder).__name__}"
 
 
-def check_outputs(outputs: Sequence[Any], paths: Callable[[int], str]) -> None:
-    """Raise for the first output that is not an array, naming it by its path."""
+def convert_outputs(outputs: Sequence[Any], paths: Callable[[int], str]) -> list[Any]:
+    """Convert the outputs of a function to arrays, which symbolic dimensions become too.
+
+    Raises:
+      TraceError: an output is not an array; it is named by its path.
+    """
+    out = list(outputs)
     for i, x in enumerate(outputs):
-        if not (hasattr(x, "aval") or isinstance(x, np.ndarray | np.generic | int | float | complex | bool)):
+        aval = getattr(x, "aval", None)
+        if type(aval) is AbstractRef:
+            made = x.origin()
+            raise RefError(
+                f"output{paths(i)}",
+                expected="an array or a scalar",
+                got=f"a mutable array reference, {aval.str_short()}" + ("" if made is None else f", made at {made}"),
+                fix="return its value, ref[...], or write the result into a reference that the caller passes",
+            )
+        if aval is not None or isinstance(x, np.ndarray | np.generic | int | float | complex | bool):
+            continue
+        if hasattr(x, "__phalanx_array__"):
+            out[i] = x.__phalanx_array__()
+        else:
             raise TraceError(
                 f"output{paths(i)}",
                 expected="an array or a scalar",
                 got=f"{x!r} of type {type(x).__name__}",
                 fix="return only arrays from a transformed function; pass other results by has_aux or a closure",
             )
+    return out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from phalanx.core import (
 )
 from phalanx.custom_rules.custom_jvp_and_vjp import custom_vjp
 from phalanx.engine.traceback_filtering import api_boundary
-from phalanx.transforms.flat_function import function_name, trace_flat
+from phalanx.transforms.flat_function import function_name, trace_flat, wraps
 from phalanx.tree import tree_flatten, tree_leaves, tree_structure, tree_unflatten
 from phalanx.typing import PyTree
 
@@ -42,7 +41,7 @@ def custom_gradient(fun: Callable) -> Callable:
     """
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def with_gradient(*args: Any, **kwargs: Any) -> PyTree:
         # The VJP function closes over traced values. It is staged in the forward pass, and its constants are the
         # residuals; `bwd` runs the jaxpr that `fwd` has left in `staged`.

@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from phalanx.core import (
+    AbstractRef,
     ArgumentError,
     ArgumentTypeError,
+    Ref,
+    RefError,
     ShapedArray,
     ShapeError,
     TraceError,
@@ -21,6 +24,8 @@ from phalanx.core import (
     TreeError,
     Zero,
     check_function,
+    check_ref_aliases,
+    convert_outputs,
     dtypes,
     format_code_position,
     get_aval,
@@ -33,10 +38,12 @@ from phalanx.core import (
     vector_space,
 )
 from phalanx.custom_rules.custom_jvp_and_vjp_calls import custom_jvp_call_p, custom_vjp_call_p
-from phalanx.custom_rules.rule_arguments import bind_positional, check_pair
+from phalanx.custom_rules.rule_arguments import bind_positional, check_pair, forward_rule_setter
 from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.runtime.transfer import scalar_array
 from phalanx.transforms import PathLabel, check_same_structure, function_name, positional_parameters
-from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
+from phalanx.transforms.flat_function import label_of
+from phalanx.tree import all_leaves, tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import ArrayLike, PyTree
 
@@ -55,22 +62,22 @@ class SymbolicZero(Zero):
     __slots__ = ()
 
 
-def zero_from_primal(x: ArrayLike, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of a primal value.
+def zero_from_primal(x: PyTree, symbolic_zeros: bool = False) -> PyTree:
+    """The zero tangent of a primal value, or the tree of zero tangents of a tree of values.
 
     Args:
-      x: the value.
+      x: the value, or a tree of values.
       symbolic_zeros: whether to return a `SymbolicZero` instead of an array of zeros.
 
     Returns:
-      The zero tangent.
+      The zero tangents, in the structure of `x`.
 
     Examples:
       >>> float(zero_from_primal(2.0))
       0.0
     """
-    zero = Zero.like(x)
-    return SymbolicZero(zero.aval) if symbolic_zeros else instantiate(zero)
+    make = (lambda zero: SymbolicZero(zero.aval)) if symbolic_zeros else instantiate
+    return tree_map(lambda leaf: make(Zero.like(leaf)), x)
 
 
 class _Call:
@@ -106,6 +113,12 @@ class _Call:
             self._static, self._static_tree = tree_flatten(self._static)
             self._is_traced = [isinstance(x, Tracer) for x in self._static]
             self.leaves += map(_without_derivative, select_flagged(self._static, self._is_traced))
+            self._static = [None if traced else x for x, traced in zip(self._static, self._is_traced, strict=True)]
+
+    def take_leaves(self) -> list:
+        """The operands of the call, which it holds no longer: rules may outlive the trace of the operands."""
+        leaves, self.leaves = self.leaves, []
+        return leaves
 
     def nondiff_args(self, leaves: Sequence[Any] = ()) -> list:
         """The arguments in `nondiff_argnums`; the traced ones among them are read from `leaves`."""
@@ -115,12 +128,32 @@ class _Call:
         return tree_unflatten(self._static_tree, merge_lists(self._is_traced, leaves[self.num_diff :], untraced))
 
     def apply(self, fun: Any, leaves: Sequence[Any]) -> Any:
-        """Call a function of all arguments with the given leaves."""
-        diff = tree_unflatten(self.tree, leaves[: self.num_diff])
+        """Call a function of all arguments with the given leaves, as arrays even where they are Python scalars."""
+        diff = tree_unflatten(self.tree, map(scalar_array, leaves[: self.num_diff]))
         return fun(*merge_lists(self.is_static, self.nondiff_args(leaves), diff))
 
     def __call__(self, *leaves: Any) -> list:
-        out, self.out_tree = tree_flatten(self.apply(self.fun, leaves))
+        result = self.apply(self.fun, leaves)
+        out, self.out_tree = tree_flatten(result)
+        out = convert_outputs(out, lambda i: f" of {self.__name__}{leaf_path(result, i)}")
+        return out
+
+    def flatten_result(self, result: PyTree, where: str) -> list:
+        """The leaves of the result that the rule `where` computed, with the structure that the function gives it.
+
+        Raises:
+          TreeError: the function has run, and its result has another structure.
+        """
+        known = self.out_tree  # None if the rule runs in place of the function
+        out, self.out_tree = tree_flatten(result)
+        if known is not None:
+            check_same_structure(
+                lambda path: f"{where}, result{path}",
+                known,
+                self.out_tree,
+                lambda path: f"the result{path} of the function",
+                "return the result with the structure that the function gives it",
+            )
         return out
 
 
@@ -130,7 +163,8 @@ def _is_traced(tree: PyTree) -> bool:
 
 def _without_derivative(x: ArrayLike) -> Any:
     """`x`, whose derivatives of every order are zero."""
-    rule = lambda xs, _: ([_without_derivative(*xs)], [Zero(get_aval(x).to_tangent())])
+    aval = get_aval(x).to_tangent()
+    rule = lambda xs, _: ([_without_derivative(*xs)], [Zero(aval)])
     return custom_jvp_call_p(x, fun=lambda x: [x], rule=rule, num_consts=0)[0]
 
 
@@ -171,12 +205,17 @@ class _CustomFunction:
         if state.trace is None:
             return self.fun(*args)
         call = _Call(self, args)
+        if any(isinstance(x, Ref) for x in call.leaves):
+            path = label_of(args, {}, lambda: positional_parameters(self.fun))
+            check_ref_aliases(f"call of {format_code_position(self.fun)}", call.leaves, (), path)
         out = self._bind(call)  # which sets `out_tree`
         return tree_unflatten(call.out_tree, out)
 
     def _expose(self, t: ArrayLike | Zero) -> Any:
         """A tangent or cotangent in the form that the user's rules expect."""
         return SymbolicZero(t.aval) if self.symbolic_zeros and type(t) is Zero else instantiate(t)
+
+    __getattr__ = forward_rule_setter
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -246,15 +285,16 @@ class custom_jvp(_CustomFunction):
         self.defjvp(jvp)
 
     def _bind(self, call: _Call) -> list:
-        return custom_jvp_call_p(*call.leaves, fun=call, rule=functools.partial(self._apply_rule, call), num_consts=0)
+        rule = functools.partial(self._apply_rule, call)
+        return custom_jvp_call_p(*call.take_leaves(), fun=call, rule=rule, num_consts=0)
 
     def _apply_rule(self, call: _Call, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
-        diff, moved = primals[: call.num_diff], tangents[: call.num_diff]
+        diff, moved = map(scalar_array, primals[: call.num_diff]), tangents[: call.num_diff]
         exposed = tree_unflatten(call.tree, [self._expose(t) for t in moved])
         where = f"jvp rule {format_code_position(self.jvp)} of {function_name(self.fun)}"
         result = self.jvp(*call.nondiff_args(primals), tuple(tree_unflatten(call.tree, diff)), tuple(exposed))
         y, y_dot = check_pair(where, result, "(result, tangent)")
-        out, call.out_tree = tree_flatten(y)
+        out = call.flatten_result(y, where)
         fix = "return one tangent for each leaf of the result"
         label, source = (lambda path: f"{where}, tangent{path}"), (lambda path: f"the result{path}")
         out_dot = _derivative_leaves(label, y_dot, y, source, fix)
@@ -357,15 +397,18 @@ class custom_vjp(_CustomFunction):
     def _bind(self, call: _Call) -> list:
         def fwd(xs: Sequence[Any], perturbed: tuple) -> tuple:
             if self.symbolic_zeros:
-                xs = [CustomVJPPrimal(x, p) for x, p in zip(xs, perturbed, strict=True)]
+                xs = [CustomVJPPrimal(scalar_array(x), p) for x, p in zip(xs, perturbed, strict=True)]
             where = f"fwd rule {format_code_position(self.fwd)} of {function_name(self.fun)}"
-            out, residuals = check_pair(where, call.apply(self.fwd, xs), "(result, residuals)")
-            out, call.out_tree = tree_flatten(out)
+            result, residuals = check_pair(where, call.apply(self.fwd, xs), "(result, residuals)")
+            out = call.flatten_result(result, where)
             residuals, call.residual_tree = tree_flatten(residuals)
+            _check_residual_refs(where, residuals, xs)
             return out, residuals
 
-        bwd = functools.partial(self._apply_bwd, call, tree_unflatten(call.tree, [get_aval(x) for x in call.leaves]))
-        return custom_vjp_call_p(*call.leaves, fun=call, fwd=fwd, bwd=bwd, num_consts=0)
+        # The derivative of a reference, where it has one, is that of its value.
+        avals = [a.inner_aval if type(a) is AbstractRef else a for a in map(get_aval, call.leaves)]
+        bwd = functools.partial(self._apply_bwd, call, tree_unflatten(call.tree, avals))
+        return custom_vjp_call_p(*call.take_leaves(), fun=call, fwd=fwd, bwd=bwd, num_consts=0)
 
     def _apply_bwd(
         self, call: _Call, arguments: Sequence[Any], residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple
@@ -400,9 +443,25 @@ class custom_vjp(_CustomFunction):
             source = functools.partial(argument, i)
             # Paths are formatted only for an error: walking the argument for each leaf would take quadratic time.
             label = lambda path, source=source: f"{where}, the cotangent of {source(path)}"
-            leaves = zip(tree_leaves(primal), _derivative_leaves(label, x_bar, primal, source, fix), strict=True)
+            primal_leaves, tree = tree_flatten(primal)
+            # An array may stand for a tree of one leaf, such as a module with one parameter.
+            if len(primal_leaves) == 1 and not isinstance(x_bar, SymbolicZero | None) and all_leaves([x_bar]):
+                x_bar = tree_unflatten(tree, [x_bar])
+            leaves = zip(primal_leaves, _derivative_leaves(label, x_bar, primal, source, fix), strict=True)
             out += [_check_derivative(a, c, True, functools.partial(mismatch, i, n)) for n, (a, c) in enumerate(leaves)]
         return out
+
+
+def _check_residual_refs(where: str, residuals: Sequence[Any], args: Sequence[Any]) -> None:
+    """Refuse a reference among the residuals that is no argument of the `fwd` rule of a custom_vjp function."""
+    for x in residuals:
+        if isinstance(x, Ref) and not any(x is a for a in args):
+            raise RefError(
+                f"{where}, the residuals",
+                expected="arrays, and references among the arguments of the custom_vjp fwd function",
+                got=f"another mutable array reference, {x.aval.str_short()}",
+                fix="return the value of the reference, or pass the reference as an argument",
+            )
 
 
 class CustomVJPPrimal:

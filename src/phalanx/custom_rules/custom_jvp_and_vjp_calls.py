@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from phalanx.core import (
+    ArgumentTypeError,
+    Effects,
     Jaxpr,
+    RefCell,
+    RefError,
+    Slot,
     StagingTrace,
     TraceError,
     Tracer,
     Undefined,
     Zero,
+    discharge_jaxpr,
     dtypes,
     fill_flagged,
     format_source,
@@ -26,9 +32,12 @@ from phalanx.core import (
     is_linear,
     merge_lists,
     named_axes,
+    no_effects,
+    read_values,
     run_jaxpr,
     select_flagged,
     select_unflagged,
+    state,
     trace_to_jaxpr,
     vector_space,
 )
@@ -57,20 +66,83 @@ class _CustomCall(CallPrimitive):
     def run(self, *args: Any, fun: FlatOrJaxpr, **rules: Any) -> list:
         return run_jaxpr(fun, *args) if type(fun) is Jaxpr else list(fun(*args))
 
+    def effects(self, *avals: Any, fun: FlatOrJaxpr, **rules: Any) -> Effects:
+        return fun.effects if type(fun) is Jaxpr else no_effects
+
     def named_axes(self, *args: Any, fun: FlatOrJaxpr, **rules: Any) -> frozenset:
         return named_axes(fun if type(fun) is Jaxpr else self._trace(args, fun))
 
     def _trace(self, args: Sequence[Any], fun: Callable[..., list]) -> Jaxpr:
         return trace_to_jaxpr(fun, [get_aval(x) for x in args], getattr(fun, "__name__", self.name))
 
-    def stage(self, trace: StagingTrace, args: Sequence[Any], params: dict) -> list:
-        """Record the call with the function's jaxpr; its constants become leading operands."""
-        fun = params["fun"]
+    def discharge(
+        self, args: Sequence[Any], slots: Sequence[Slot | None], params: dict
+    ) -> tuple[list, Sequence[Slot], Sequence[Any]]:
+        """A call on the values of references, whose rules are called with references of their own."""
+        fun, count = params["fun"], params["num_consts"]
         if type(fun) is not Jaxpr:
             jaxpr = self._trace(args, fun)
-            args = [*jaxpr.consts, *args]
-            params = params | {"fun": jaxpr.hoist(), "num_consts": len(jaxpr.consts)}
-        return trace.record(self, args, params)
+            called = params | {"fun": jaxpr.hoist(), "num_consts": count + len(jaxpr.consts)}
+            return self(*jaxpr.consts, *args, **called), (), ()
+        pure, written = discharge_jaxpr(fun, slots)
+        rules = self.discharge_rules(_ValueRefs(slots[count:], written), params)
+        called = {"fun": pure.hoist(), "num_consts": count + len(pure.consts), **rules}
+        out = self(*pure.consts, *read_values(args, slots), **called)
+        return out[: len(fun.outvars)], written, out[len(fun.outvars) :]
+
+    def discharge_rules(self, refs: _ValueRefs, params: dict) -> dict:
+        """The rules for a call on the values of references."""
+        raise NotImplementedError  # defined by both subclasses
+
+    def stage(self, trace: StagingTrace, args: Sequence[Any], params: dict) -> list:
+        """Record the call with the function's jaxpr."""
+        return trace.record(self, *self.with_jaxpr(args, params))
+
+    def with_jaxpr(self, args: Sequence[Any], params: dict) -> tuple[Sequence[Any], dict]:
+        """The operands and parameters of the call of the function's jaxpr, whose constants are leading operands."""
+        fun = params["fun"]
+        if type(fun) is Jaxpr:
+            return args, params
+        jaxpr = self._trace(args, fun)
+        return [*jaxpr.consts, *args], params | {"fun": jaxpr.hoist(), "num_consts": len(jaxpr.consts)}
+
+
+class _ValueRefs(NamedTuple):
+    """References among the inputs of a custom derivative call that takes their values.
+
+    Attributes:
+      slots: for each input, the number of the reference that it is the value of, or None.
+      written: the numbers of the references whose final values follow the results of the call.
+    """
+
+    slots: Sequence[Slot | None]
+    written: Sequence[Slot]
+
+    def open(self, inputs: Sequence[Any]) -> tuple[list, dict[Slot, RefCell]]:
+        """The inputs with references of the current trace in the place of their values, and these by their number."""
+        cells = {n: RefCell(state.trace, x) for x, n in zip(inputs, self.slots, strict=True) if n is not None}
+        return [x if n is None else cells[n] for x, n in zip(inputs, self.slots, strict=True)], cells
+
+    def finals(self, cells: dict[Slot, RefCell]) -> list:
+        """The final values of the references after a rule; one that the function does not write must stay unchanged."""
+        if any(cell.is_written and n not in self.written for n, cell in cells.items()):
+            raise RefError(
+                "rule of a custom derivative",
+                expected="writes to the references that the function itself writes",
+                got="a write to another reference among its arguments",
+                fix="write the reference in the function, too, or pass it from outside of the differentiated function",
+            )
+        return [cells[n].value for n in self.written]
+
+    def check_derivatives(self, tangents: Sequence[Any]) -> None:
+        """Refuse derivatives of references that a function with a custom derivative writes: it defines none."""
+        if any(type(t) is not Zero for t in tangents):
+            raise RefError(
+                "differentiation of a function with a custom derivative",
+                expected="references without a derivative",
+                got="a differentiated reference, for which the rule defines no derivative",
+                fix="pass the value of the reference, and return the new one",
+            )
 
 
 class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
@@ -79,8 +151,20 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
     def jvp(
         self, primals: Sequence[Any], tangents: Sequence[Any], *, fun: FlatOrJaxpr, rule: Callable, num_consts: int
     ) -> tuple:
-        _check_closed_over("custom_jvp", tangents[:num_consts])
-        return rule(primals[num_consts:], tangents[num_consts:])
+        check_closed_over("custom_jvp", tangents[:num_consts])
+        out, out_dot = rule(primals[num_consts:], tangents[num_consts:])
+        _check_result_types("custom_jvp", fun, out)
+        return out, out_dot
+
+    def discharge_rules(self, refs: _ValueRefs, params: dict) -> dict:
+        def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
+            refs.check_derivatives([t for t, n in zip(tangents, refs.slots, strict=True) if n is not None])
+            opened, cells = refs.open(primals)
+            out, out_dot = params["rule"](opened, tangents)
+            finals = refs.finals(cells)
+            return [*out, *finals], [*out_dot, *map(Zero.like, finals)]
+
+        return {"rule": rule}
 
     def transpose(self, y_bars: Sequence[Any], *operands: Any, fun: Jaxpr, **rules: Any) -> tuple:
         """Transpose the function itself; its rule is for derivatives."""
@@ -119,7 +203,7 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
         return out, [0] * len(out)
 
 
-def _check_closed_over(kind: str, tangents: Sequence[Any]) -> None:
+def check_closed_over(kind: str, tangents: Sequence[Any]) -> None:
     """Refuse tangents of values that the function closes over: the user's rule has no tangent for them."""
     if any(type(t) is not Zero for t in tangents):
         raise TraceError(
@@ -128,6 +212,20 @@ def _check_closed_over(kind: str, tangents: Sequence[Any]) -> None:
             got="one that closes over a differentiated value, which its rule does not receive",
             fix="pass the value as an argument, or convert it to one with closure_convert",
         )
+
+
+def _check_result_types(kind: str, fun: FlatOrJaxpr, out: Sequence[Any]) -> None:
+    """Check that a rule computes results of the types that the staged function has."""
+    if type(fun) is not Jaxpr:
+        return
+    for i, (want, got) in enumerate(zip(fun.out_avals, map(get_aval, out), strict=True)):
+        if want.shape != got.shape or want.dtype != got.dtype:
+            raise ArgumentTypeError(
+                f"rule of a {kind} function, leaf {i} of its result",
+                expected=f"the type that the function gives it, {want.str_short()}",
+                got=got.str_short(),
+                fix="compute the result in the rule as the function does",
+            )
 
 
 def _batch_call(axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], fun: FlatOrJaxpr) -> tuple:
@@ -176,10 +274,11 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
         bwd: Callable,
         num_consts: int,
     ) -> tuple:
-        _check_closed_over("custom_vjp", tangents[:num_consts])
+        check_closed_over("custom_vjp", tangents[:num_consts])
         primals, tangents = primals[num_consts:], tangents[num_consts:]
         perturbed = tuple(type(t) is not Zero for t in tangents)
         out, residuals = fwd(primals, perturbed)
+        _check_result_types("custom_vjp", fun, out)
         out_avals = tuple(get_aval(x).to_tangent() for x in out)
         # Integer results have no derivative, so no linear equation is recorded.
         if all(a.dtype == dtypes.float0 for a in out_avals):
@@ -189,6 +288,34 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
             *residuals, *given, bwd=bwd, num_residuals=len(residuals), perturbed=perturbed, out_avals=out_avals
         )
         return out, [Zero(a) if a.dtype == dtypes.float0 else t for t, a in zip(out_dot, out_avals, strict=True)]
+
+    def discharge_rules(self, refs: _ValueRefs, params: dict) -> dict:
+        held: list[Slot | None] = []  # the slots of the references among the residuals
+
+        def fwd(primals: Sequence[Any], perturbed: tuple) -> tuple:
+            opened, cells = refs.open(primals)
+            out, residuals = params["fwd"](opened, perturbed)
+            slots = {id(cell): slot for slot, cell in cells.items()}
+            held[:] = [slots.get(id(r)) for r in residuals]
+            residuals = [r if slot is None else r.value for r, slot in zip(residuals, held, strict=True)]
+            return [*out, *refs.finals(cells)], residuals
+
+        def bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
+            opened = [r if slot is None else RefCell(state.trace, r) for r, slot in zip(residuals, held, strict=True)]
+            count = len(cts) - len(refs.written)
+            refs.check_derivatives(cts[count:])
+            x_bars = params["bwd"](opened, cts[:count], perturbed)
+            # Nobody can see what the rule writes to a reference that ends with the differentiated function.
+            if any(slot is not None and slot.is_view and r.is_written for r, slot in zip(opened, held, strict=True)):
+                raise RefError(
+                    "bwd rule of a custom_vjp function",
+                    expected="no write to a reference that vmap, shard_map, scan or vjp maps over or differentiates",
+                    got="such a write, which would be lost, since the backward pass runs after the function",
+                    fix="return the value from the rule as the cotangent of an argument, or close over the reference",
+                )
+            return x_bars
+
+        return {"fwd": fwd, "bwd": bwd}
 
     def batch_axis(
         self,

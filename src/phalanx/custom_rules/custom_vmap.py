@@ -10,10 +10,23 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import Jaxpr, TraceError, check_function, format_code_position, state
-from phalanx.custom_rules.rule_arguments import check_pair
+from phalanx.core import (
+    Jaxpr,
+    TraceError,
+    Zero,
+    check_function,
+    fill_flagged,
+    format_code_position,
+    instantiate,
+    join_tangents,
+    select_flagged,
+    split_tangents,
+    state,
+)
+from phalanx.custom_rules.rule_arguments import bind_positional, check_pair, forward_rule_setter
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.transforms import AxisData, TransformedCall, check_same_structure, front_dims, function_name, trace_flat
+from phalanx.transforms.jvp_trace import jvp_flat, jvp_jaxpr
 from phalanx.tree import tree_broadcast, tree_leaves, tree_unflatten
 from phalanx.typing import DimSize, PyTree
 
@@ -43,6 +56,43 @@ class CustomVmapCall(TransformedCall, name="custom_vmap_call"):
         mapped = [d is not None for d in dims[num_consts:]]
         out, out_mapped = rule(axis.size, mapped, axis.to_fronts(args, dims)[num_consts:])
         return out, front_dims(out_mapped)
+
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any], *, fun: Jaxpr, rule: Callable, num_consts: int
+    ) -> tuple:
+        """A call of the derivative of the function, with the derivative of the user's rule as its rule."""
+        nonzero, given = split_tangents(tangents)
+        if any(nonzero[:num_consts]):  # The rule has no tangents for values that the function closes over.
+            return super().jvp(primals, tangents, fun=fun, rule=rule, num_consts=num_consts)
+        derived, has = jvp_jaxpr(fun, nonzero)
+        moving = nonzero[num_consts:]
+
+        def rule_of_derivative(size: DimSize, mapped: Sequence[bool], operands: Sequence[Any]) -> tuple:
+            count = len(moving)
+            # A primal and its tangent are mapped both or neither.
+            dots, dots_mapped = fill_flagged(moving, operands[count:]), fill_flagged(moving, mapped[count:])
+            both = [m or bool(d) for m, d in zip(mapped[:count], dots_mapped, strict=True)]
+
+            def align(x: Any, is_mapped: bool, want: bool) -> Any:
+                return AxisData(size).to_front(x, None) if want and not is_mapped else x
+
+            xs = list(map(align, operands[:count], mapped[:count], both))
+            x_dots = map(align, dots, dots_mapped, [b and t is not None for b, t in zip(both, dots, strict=True)])
+            out_mapped: list[bool] = []
+
+            def apply(*xs: Any) -> list:
+                out, out_mapped[:] = rule(size, both, xs)
+                return out
+
+            tangents = [Zero.like(x) if t is None else t for x, t in zip(xs, x_dots, strict=True)]
+            out, out_dot = jvp_flat(apply, xs, tangents, "jvp of a custom_vmap function")
+            dense = map(instantiate, select_flagged(out_dot, has))
+            return [*out, *dense], [*out_mapped, *select_flagged(out_mapped, has)]
+
+        params = {"fun": derived.hoist(), "rule": rule_of_derivative, "num_consts": len(derived.consts) + num_consts}
+        out = self(*derived.consts, *primals, *given, **params)
+        count = len(fun.outvars)
+        return out[:count], join_tangents(fun.out_avals, has, out[count:])
 
 
 custom_vmap_call_p = CustomVmapCall()
@@ -86,7 +136,10 @@ class custom_vmap:
         self.vmap_rule = vmap_rule
         return vmap_rule
 
+    __getattr__ = forward_rule_setter
+
     def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
+        args = bind_positional(self.fun, args, kwargs, "make the parameters of a custom_vmap function positional")
         if self.vmap_rule is None:
             raise TraceError(
                 f"call of {format_code_position(self.fun)}",
@@ -96,9 +149,8 @@ class custom_vmap:
             )
         # Eagerly there is no `vmap` that could need the rule.
         if state.trace is None:
-            return self.fun(*args, **kwargs)
-        call = functools.partial(self.fun, **kwargs)
-        leaves, function, jaxpr = trace_flat(call, args, function_name(self.fun), written=self.fun)
+            return self.fun(*args)
+        leaves, function, jaxpr = trace_flat(self.fun, args, function_name(self.fun), written=self.fun)
         tree, out_tree = function.in_tree, function.out_tree
 
         def rule(size: DimSize, mapped: Sequence[bool], xs: Sequence[Any]) -> tuple[list, list[bool]]:

@@ -48,6 +48,17 @@ def bind_positional(
     return bound.args
 
 
+# The methods that set rules, which a function with two kinds of rules forwards to the function that it wraps.
+RULE_SETTERS = frozenset({"def_vmap", "defjvp", "defjvps", "defvjp"})
+
+
+def forward_rule_setter(function: Any, name: str) -> Any:
+    """The `__getattr__` of functions with rules: the method of the wrapped function that sets another kind of rule."""
+    if name in RULE_SETTERS and (wrapped := vars(function).get("fun")) is not None:
+        return getattr(wrapped, name)
+    raise AttributeError(f"{type(function).__name__!r} object has no attribute {name!r}")
+
+
 def check_pair(where: str, result: object, names: str) -> Any:
     """Return the result of a rule, which must be a pair.
 

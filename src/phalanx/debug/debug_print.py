@@ -1,4 +1,4 @@
-"""`debug.print`, `debug.callback` and `debug.breakpoint`: inspect the values of a running program.
+"""`debug.print` and `debug.callback`: inspect the values of a running program.
 
 They bind the host callback primitive with a debug effect. Rematerialization may repeat such a callback and
 differentiation ignores it, so that debugging does not change the program.
@@ -25,20 +25,21 @@ from phalanx.core import (
     select_flagged,
     select_unflagged,
     state,
-    user_stacklevel,
 )
 from phalanx.lax.callback import Caller, host_callback_p
-from phalanx.runtime.array import Array
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.shard_map import shard_map
-from phalanx.tree import tree_flatten, tree_leaves, tree_unflatten
+from phalanx.tree import tree_flatten, tree_unflatten
 
 
-def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any) -> None:
+def callback(
+    callback: Callable | None = None, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
+) -> Any:
     """Call a host function for its side effect while a program runs.
 
     Args:
-      callback: a function that receives the arguments with NumPy arrays in place of arrays; its result is ignored.
+      callback: a function that receives the arguments with NumPy arrays in place of arrays; its result is ignored. If
+        it is omitted, the result is a function of `callback`, `args` and `kwargs` with the given options.
       args, kwargs: the arguments of `callback`: pytrees of arrays and other values, which are passed unchanged.
       ordered: whether ordered callbacks run in program order.
       partitioned: whether each device calls the function with its shards, instead of one call with unsharded arrays.
@@ -57,6 +58,25 @@ def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned:
       >>> seen
       [1.5]
     """
+    if callback is None:
+        _check_options_only("debug.callback", args, kwargs)
+        return lambda function, *xs, **named: _callback(function, xs, named, ordered, partitioned)
+    _callback(callback, args, kwargs, ordered, partitioned)
+    return None
+
+
+def _check_options_only(name: str, args: tuple, kwargs: dict) -> None:
+    if args or kwargs:
+        label = name.replace(".", "_")
+        raise ArgumentTypeError(
+            name,
+            expected="only options in a call without a function or format",
+            got=f"{len(args) + len(kwargs)} more; {label} received unexpected arguments in the two-call form",
+            fix=f"pass them in the second call: {name}(ordered=True)(..., *args)",
+        )
+
+
+def _callback(callback: Callable, args: tuple, kwargs: dict, ordered: bool, partitioned: bool) -> None:
     if not callable(callback):
         raise ArgumentTypeError(
             "debug.callback, argument callback",
@@ -88,7 +108,7 @@ def callback(callback: Callable, *args: Any, ordered: bool = False, partitioned:
 
 def _on_each_device(call: Callable, arrays: list) -> Callable:
     """The call, made on each device with its shards of the arrays."""
-    shardings = [x.aval.sharding if isinstance(x, Tracer) else getattr(x, "sharding", None) for x in arrays]
+    shardings = [x.aval.type_sharding if isinstance(x, Tracer) else getattr(x, "sharding", None) for x in arrays]
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
     if meshes:
         specs = tuple([s.spec if isinstance(s, NamedSharding) else PartitionSpec() for s in shardings])
@@ -104,17 +124,18 @@ def _on_each_device(call: Callable, arrays: list) -> Callable:
 
 
 def print(
-    fmt: str,
+    fmt: str | None = None,
     *args: Any,
     ordered: bool = False,
     partitioned: bool = False,
     skip_format_check: bool = False,
     **kwargs: Any,
-) -> None:
+) -> Any:
     """Print values while a program runs.
 
     Args:
-      fmt: a format string as for `str.format`.
+      fmt: a format string as for `str.format`. If it is omitted, the result is a function of `fmt`, `args` and `kwargs`
+        with the given options.
       args, kwargs: the values to format: arrays and other values.
       ordered: whether ordered prints appear in program order.
       partitioned: whether each device prints its shards; see `callback`.
@@ -130,6 +151,14 @@ def print(
       x = 3
       (None, None)
     """
+    if fmt is None:
+        _check_options_only("debug.print", args, kwargs)
+        return lambda fmt, *xs, **named: _print(fmt, xs, named, ordered, partitioned, skip_format_check)
+    _print(fmt, args, kwargs, ordered, partitioned, skip_format_check)
+    return None
+
+
+def _print(fmt: str, args: tuple, kwargs: dict, ordered: bool, partitioned: bool, skip_format_check: bool) -> None:
     try:
         if not skip_format_check:
             _CheckedFormatter().format(fmt, *args, **kwargs)
@@ -144,7 +173,7 @@ def print(
     def show(*values: Any, **named: Any) -> None:
         sys.stdout.write(fmt.format(*values, **named) + "\n")
 
-    callback(show, *args, ordered=ordered, partitioned=partitioned, **kwargs)
+    _callback(show, args, kwargs, ordered, partitioned)
 
 
 class _CheckedFormatter(string.Formatter):
@@ -160,49 +189,3 @@ class _CheckedFormatter(string.Formatter):
         spare = [repr(i) for i in range(len(args)) if i not in used_args] + [k for k in kwargs if k not in used_args]
         if spare:
             raise ValueError(f"unused arguments: {', '.join(spare)}")
-
-
-def breakpoint(
-    *, backend: str | None = None, num_frames: int | None = None, ordered: bool = False, **values: Any
-) -> None:
-    """Stop a running program and open Python's debugger on the host.
-
-    The debugger shows the line of the call and the local variables of the calling function, with concrete NumPy arrays
-    in place of tracers.
-
-    Args:
-      backend: "cli" or None: the debugger of `sys.breakpointhook`.
-      num_frames: 1 or None: only the frame of the caller is available.
-      ordered: whether ordered breakpoints are reached in program order.
-      values: additional values to show in the debugger, by name.
-
-    Raises:
-      ArgumentError: another backend or number of frames is requested.
-
-    Examples:
-      >>> import builtins, sys
-      >>> outer, sys.breakpointhook = sys.breakpointhook, lambda: builtins.print("stopped")
-      >>> breakpoint()
-      stopped
-      >>> sys.breakpointhook = outer
-    """
-    for name, value, known in (("backend", backend, (None, "cli")), ("num_frames", num_frames, (None, 1))):
-        if value not in known:
-            raise ArgumentError(
-                f"debug.breakpoint, argument {name}",
-                expected=" or ".join(map(repr, known)),
-                got=repr(value),
-                fix=f"leave {name} out, or pass {name}={known[1]!r}",
-            )
-    frame = sys._getframe(user_stacklevel() - 1)
-    line, scope = frame.f_lineno, {**frame.f_globals, **frame.f_locals}
-    seen = {**frame.f_locals, **values}
-    leaves = {name: tree_leaves(x) for name, x in seen.items()}
-    traced = {name: seen[name] for name, xs in leaves.items() if xs and all(isinstance(x, Array) for x in xs)}
-    # Compiled with the file name and line of the caller, so that the debugger shows the caller's source.
-    stop = compile("\n" * (line - 1) + "__stop__()\npass", frame.f_code.co_filename, "exec")
-
-    def show(arrays: dict) -> None:
-        exec(stop, {**scope, **values, **arrays, "__stop__": sys.breakpointhook})
-
-    callback(show, traced, ordered=ordered)

@@ -28,7 +28,7 @@ class Style(NamedTuple):
     Args:
       use_color: whether to fill each shard with a different colour.
       scale: scale factor of the drawing.
-      min_width: minimum width of a shard, in characters.
+      min_width: minimum width of a shard with its borders, in characters.
       max_width: maximum width of the drawing, in characters, unless the labels need more.
       color_map: maps a number in [0, 1) to red, green and blue in [0, 1].
     """
@@ -38,6 +38,11 @@ class Style(NamedTuple):
     min_width: int = 9
     max_width: int = 80
     color_map: Callable[[float], Iterable[float]] | None = None
+
+    @property
+    def height(self) -> int:
+        """Height of the drawing of a matrix, in characters."""
+        return int(10 * self.scale)
 
 
 class Part(NamedTuple):
@@ -93,13 +98,12 @@ class Drawing:
         row_sizes = [_size(parts[row, 0], -2) for row in range(num_rows)]
         column_sizes = [_size(parts[0, column], -1) for column in range(num_columns)]
         width = self._width([part.label for part in parts.values()], sum(row_sizes), sum(column_sizes), num_columns)
-        lines = {at: _wrap(part, width - 2) for at, part in parts.items()}
-        # `| 1` makes the height odd, so that a label of one line is centred.
-        height = (3 if num_rows == 1 else int(10 * self.style.scale) // num_rows) | 1
+        lines = {at: _wrap(part, width) for at, part in parts.items()}
+        # The borders take one of the lines of a shard. A vector has no height.
+        height = max(int(self.style.height / num_rows) - 1, 1) if len(self.shape) > 1 else 1
         tallest = [max(len(lines[row, column]) for column in range(num_columns)) for row in range(num_rows)]
         widest = [
-            max(len(text) for row in range(num_rows) for text in lines[row, column]) + 2
-            for column in range(num_columns)
+            max(len(text) for row in range(num_rows) for text in lines[row, column]) for column in range(num_columns)
         ]
         return Panel(
             title,
@@ -110,19 +114,19 @@ class Drawing:
         )
 
     def _width(self, labels: list[str], num_rows: int, num_columns: int, cells: int) -> int:
-        """Width of the largest shard, in characters.
+        """Width of the largest shard, in characters, without its borders.
 
         Chosen so that the drawing has approximately the proportions of the array, with characters 2.5 times as high as
         wide, subject to the minimum and maximum widths and to the longest line of a label.
         """
         style = self.style
         room = max((style.max_width - 1) // cells - 1, 1)
-        # Vectors are drawn as one row, and arrays without elements have no proportions.
-        is_matrix = len(self.shape) > 1 and num_rows > 0
-        natural = int(25 * style.scale * num_columns / num_rows) // cells if is_matrix else 0
-        wanted = max(natural, style.min_width, min(max(map(len, labels)) + 2, 2 * style.min_width))
-        needed = max(len(line) for label in labels for line in _break_label(label, 0)) + 2
-        return max(min(wanted, room), needed)
+        # A vector is drawn as one row, in the proportions of a column; arrays without elements have no proportions.
+        height, width = (num_rows, num_columns) if len(self.shape) > 1 else (num_columns, 1)
+        natural = int(int(style.height * width / height) * 2.5 / cells) if height else 0
+        wanted = max(natural, style.min_width) - 2
+        needed = max(len(line) for label in labels for line in _break_label(label, 0))
+        return max(min(max(wanted, *map(len, labels)), room), needed)
 
     def color(self, part: Part) -> Rgb | None:
         """Colour of a shard, or None if the drawing is not coloured."""
@@ -230,11 +234,9 @@ def draw_sharding(array: Array | Sequence[int], sharding: Sharding | None = None
     Examples:
       >>> import phalanx
       >>> print(draw_sharding(phalanx.numpy.zeros(8)))
-      ┌─────────┐
-      │         │
-      │  CPU 0  │
-      │         │
-      └─────────┘
+      ┌───────┐
+      │ CPU 0 │
+      └───────┘
     """
     if sharding is None:
         array, sharding = getattr(array, "shape", array), getattr(array, "sharding", None)
@@ -297,9 +299,10 @@ def _break_label(label: str, width: int) -> list[str]:
     """Break a label into lines after commas."""
     first, *numbers = label.split(",")
     lines = [first]
-    for number in numbers:
+    for i, number in enumerate(numbers, 1):
         lines[-1] += ","
-        if len(lines[-1]) + len(number) <= width:
+        # All but the last number are followed by a comma.
+        if len(lines[-1]) + len(number) + (i < len(numbers)) <= width:
             lines[-1] += number
         else:
             lines.append(number)
@@ -318,7 +321,7 @@ def _panel_segments(panel: Panel) -> Iterator[list[tuple[str, Part | None]]]:
                 text = panel.lines[row, column]
                 first = (height - len(text)) // 2
                 segment = text[at - first] if 0 <= at - first < len(text) else ""
-                line += [(segment.center(width), panel.parts[row, column]), ("│", None)]
+                line += [(f"{segment:^{width}}", panel.parts[row, column]), ("│", None)]
             yield line
     yield [("└" + "┴".join(bars) + "┘", None)]
 

@@ -34,11 +34,9 @@ def visualize_array_sharding(array: Array, **options: Any) -> None:
       >>> import phalanx, phalanx.numpy as jnp
       >>> x = phalanx.device_put(jnp.ones(8), phalanx.devices("cpu")[0])
       >>> visualize_array_sharding(x, plain=True)
-      ┌─────────┐
-      │         │
-      │  CPU 0  │
-      │         │
-      └─────────┘
+      ┌───────┐
+      │ CPU 0 │
+      └───────┘
     """
     if isinstance(array, Tracer):
         inspect_sharding_p(array, observer=lambda shape, sharding: visualize_sharding(shape, sharding, **options))
@@ -67,7 +65,7 @@ def visualize_sharding(
       sharding: the sharding.
       use_color: whether to fill each shard with a different colour.
       scale: scale factor of the drawing.
-      min_width: minimum width of a shard, in characters.
+      min_width: minimum width of a shard with its borders, in characters.
       max_width: maximum width of the drawing, in characters, unless the labels need more.
       color_map: maps a number in [0, 1) to red, green and blue in [0, 1].
       plain: whether to print plain text, which does not need the package rich.
@@ -79,11 +77,9 @@ def visualize_sharding(
       >>> import phalanx.engine.client, phalanx.sharding
       >>> cpu = phalanx.engine.client.devices("cpu")[0]
       >>> visualize_sharding((8,), phalanx.sharding.SingleDeviceSharding(cpu), plain=True)
-      ┌─────────┐
-      │         │
-      │  CPU 0  │
-      │         │
-      └─────────┘
+      ┌───────┐
+      │ CPU 0 │
+      └───────┘
     """
     drawing = draw_sharding(
         shape, sharding, use_color=use_color, scale=scale, min_width=min_width, max_width=max_width, color_map=color_map

@@ -20,7 +20,7 @@ from phalanx.engine.mlir import hlo, i32, ir, sdy
 from phalanx.engine.runtime_errors import keep_failure, keep_late_failure
 
 
-class CallbackResultError(PhalanxError, ValueError):
+class CallbackResultError(PhalanxError, ValueError, RuntimeError):
     """The results of a Python callback differ from their declaration."""
 
 

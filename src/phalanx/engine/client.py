@@ -6,16 +6,17 @@ before the first client starts.
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from jaxlib import _jax
 from jaxlib._jax import Client as Client, Device as Device, DeviceList as DeviceList
 
 from phalanx.engine import cuda
+from phalanx.engine.environment_variables import option_variables, read_option_variable
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.runtime_errors import XlaRuntimeError
 
@@ -92,6 +93,11 @@ class _Clients:
     lock = threading.RLock()
 
 
+def started_clients() -> Mapping[str, Client]:
+    """View the clients that have been started, by platform."""
+    return MappingProxyType(_Clients.started)
+
+
 def configure(**changes: Any) -> None:
     """Change the settings with which clients are started.
 
@@ -134,19 +140,20 @@ def _check_changeable(name: str, value: Any) -> None:
 
 
 def _env_int(name: str) -> int | None:
-    text = os.environ.get(name)
-    if not text:
+    text = read_option_variable(name)
+    if not text or text == "-1":
         return None
     if not text.isdigit() or int(text) < 1:
+        variable, _ = option_variables(name)
         raise BackendError(
-            name, expected="a positive whole number", got=repr(text), fix=f"unset {name} or give a number"
+            variable, expected="a positive whole number", got=repr(text), fix=f"unset {variable} or give a number"
         )
     return int(text)
 
 
 def _start_cpu(settings: Settings) -> Client:
     """Start the CPU client; with no number given, jaxlib itself reads it from XLA_FLAGS."""
-    options: dict[str, Any] = {"num_devices": settings.num_cpu_devices or _env_int("PHALANX_NUM_CPU_DEVICES")}
+    options: dict[str, Any] = {"num_devices": settings.num_cpu_devices or _env_int("num_cpu_devices")}
     if settings.cluster is not None:
         options |= {
             "distributed_client": settings.cluster.client,
@@ -180,10 +187,14 @@ def cuda_plugin() -> Any:
 _STARTERS: dict[str, Callable[[Settings], Client]] = {"cuda": _start_cuda, "cpu": _start_cpu}
 
 
+def _env_platforms() -> str | None:
+    return read_option_variable("platforms", "platform_name")
+
+
 def _allowed_platforms() -> tuple[str, ...]:
     named = _Clients.settings.platforms
     if named is None:
-        named = tuple(p.strip() for p in os.environ.get("PHALANX_PLATFORMS", "").split(",") if p.strip())
+        named = tuple(p.strip() for p in (_env_platforms() or "").split(",") if p.strip())
     return tuple(map(platform_name, named)) or (("cpu",) if cuda.plugin_path() is None else ("cuda", "cpu"))
 
 
@@ -213,7 +224,7 @@ def _find_default() -> str:
         try:
             client(platform)
         except BackendError as error:
-            if _Clients.settings.platforms is not None or os.environ.get("PHALANX_PLATFORMS"):
+            if _Clients.settings.platforms is not None or _env_platforms():
                 raise  # The user asked for this platform by name.
             warnings.warn(f"{platform} is installed but not used: {error}", RuntimeWarning, stacklevel=2)
             continue

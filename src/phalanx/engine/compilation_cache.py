@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from jaxlib import _jax, version as _version
 
+from phalanx.engine import monitoring
 from phalanx.engine.client import Device
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.runtime_errors import XlaRuntimeError
@@ -80,6 +81,11 @@ def settings() -> CacheSettings:
 def counts() -> dict[str, int]:
     """Count the hits, misses and writes of this process."""
     return {"hits": _State.hits, "misses": _State.misses, "writes": _State.writes}
+
+
+def reset_counts() -> None:
+    """Set the counts of this process to zero."""
+    _State.hits = _State.misses = _State.writes = 0
 
 
 def make_key(module: Any, compile_options: Any, devices: Sequence[Device]) -> str:
@@ -165,6 +171,8 @@ def cached(
       CompilationCacheError: an entry is bad or cannot be written, and `raise_errors` is set.
     """
     path = _path(key, cache)
+    monitoring.record_event(monitoring.CACHE_REQUEST)
+    start = time.perf_counter()
     payload, is_bad = _read(path, key, cache)
     if payload is not None:
         try:
@@ -174,8 +182,11 @@ def cached(
             _discard(path, cache, f"one that XLA cannot load ({error})")
         else:
             _State.hits += 1
+            monitoring.record_event(monitoring.CACHE_HIT)
+            monitoring.record_event_duration_secs(monitoring.CACHE_READ, time.perf_counter() - start)
             return executable
     _State.misses += 1
+    monitoring.record_event(monitoring.CACHE_MISS)
     start = time.perf_counter()
     executable = make()
     # A bad entry is replaced even if compiling took little time, so that the warning does not come again.

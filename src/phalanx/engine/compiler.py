@@ -5,6 +5,7 @@ Builds on `client` and `compilation_cache`; `runtime.compiled_program` calls it.
 
 from __future__ import annotations
 
+import enum
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -14,16 +15,35 @@ import numpy as np
 from jaxlib import _jax
 from jaxlib._jax import LoadedExecutable as LoadedExecutable
 
-from phalanx.engine import compilation_cache, custom_call_partitioner, runtime_errors
-from phalanx.engine.client import Device, DeviceList
+from phalanx.engine import compilation_cache, custom_call_partitioner, monitoring, runtime_errors
+from phalanx.engine.client import Client, Device, DeviceList
 from phalanx.engine.error_record import PhalanxError
 
 OptionValue = str | int | bool | float
 
 _OPTION_ERROR = re.compile(r"No such compile option: '([^']+)'|While setting option ([^,\s]+),")
 
-# The default of other front ends of XLA: the memory-fitting level "O2", in XLA's numbering.
-_MEMORY_FITTING_LEVEL = 29
+
+class CompilerEffortLevel(enum.Enum):
+    """The effort that XLA takes, as a value of the compiler options "optimization_level" and "memory_fitting_level".
+
+    Higher levels take longer to compile. The numbers are XLA's (https://openxla.org/xla/effort_levels).
+
+    Examples:
+      >>> import phalanx
+      >>> options = {"optimization_level": CompilerEffortLevel.O1, "memory_fitting_level": "O3"}
+      >>> float(phalanx.jit(lambda x: x + 1, compiler_options=options)(1.0))
+      2.0
+    """
+
+    UNKNOWN = 0  # leaves the choice to XLA
+    O0 = 9
+    O1 = 19
+    O2 = 29
+    O3 = 39
+
+
+_EFFORT_OPTIONS = ("optimization_level", "memory_fitting_level")
 
 
 class CompilerOptionError(PhalanxError, ValueError):
@@ -37,6 +57,7 @@ def compile_module(
     propagate_to_outputs: Sequence[bool] = (True,),
     host_callbacks: Sequence[Any] = (),
     options: Mapping[str, OptionValue] | None = None,
+    levels: tuple[str, str] = ("UNKNOWN", "O2"),
     is_cacheable: bool = True,
 ) -> LoadedExecutable:
     """Compile a StableHLO module and load it on devices.
@@ -47,6 +68,7 @@ def compile_module(
       propagate_to_outputs: for each result, whether the partitioner may choose its sharding; one entry applies to all.
       host_callbacks: the callables to which the program's Python callbacks refer by position.
       options: XLA's options by name, from the user.
+      levels: XLA's effort, a name in `CompilerEffortLevel`, to make the program fast and to make it fit into memory.
       is_cacheable: whether compiling has no side effect, so that a stored executable can take its place.
 
     Returns:
@@ -55,20 +77,26 @@ def compile_module(
     Raises:
       CompilerOptionError: XLA does not know an option, or does not accept its value.
     """
-    compile_options = make_compile_options(devices, propagate_to_outputs, options)
+    compile_options = make_compile_options(devices, propagate_to_outputs, options, levels)
     compile_anew = functools.partial(_compile, module, devices, compile_options, host_callbacks, options or {})
     cache = compilation_cache.settings()
-    # A stored executable cannot refer to Python functions of another process.
-    if cache.directory is None or host_callbacks or not is_cacheable:
-        return compile_anew()
-    client = devices[0].client
-    return compilation_cache.cached(
-        compilation_cache.make_key(module, compile_options, devices),
-        cache,
-        make=compile_anew,
-        dump=client.serialize_executable,
-        revive=lambda stored: client.deserialize_executable(stored, DeviceList(tuple(devices)), compile_options),
-    )
+    with monitoring.timed(monitoring.COMPILE, fun_name=_module_name(module)):
+        # A stored executable cannot refer to Python functions of another process.
+        if cache.directory is None or host_callbacks or not is_cacheable:
+            return compile_anew()
+        client = devices[0].client
+        return compilation_cache.cached(
+            compilation_cache.make_key(module, compile_options, devices),
+            cache,
+            make=compile_anew,
+            dump=client.serialize_executable,
+            revive=lambda stored: client.deserialize_executable(stored, DeviceList(tuple(devices)), compile_options),
+        )
+
+
+def _module_name(module: Any) -> str:
+    attributes = module.operation.attributes
+    return str(attributes["sym_name"].value) if "sym_name" in attributes else "main"
 
 
 def _compile(
@@ -80,13 +108,20 @@ def _compile(
 ) -> LoadedExecutable:
     callbacks = [list(host_callbacks)] if host_callbacks else []
     try:
-        return devices[0].client.compile_and_load(module, DeviceList(tuple(devices)), compile_options, *callbacks)
+        return backend_compile_and_load(devices[0].client, module, devices, compile_options, *callbacks)
     except runtime_errors.XlaRuntimeError as error:
         # The exception of a partitioning callback, if one of them made the compilation fail.
         if (cause := runtime_errors.unwrap_callback_error(error)) is not error:
             raise cause from None
         _raise_if_option_error(error, options)
         raise
+
+
+def backend_compile_and_load(
+    backend: Client, module: Any, devices: Sequence[Device], compile_options: Any, *host_callbacks: Any
+) -> LoadedExecutable:
+    """Have the client of a platform compile a module; all compilations call this function, which tools may replace."""
+    return backend.compile_and_load(module, DeviceList(tuple(devices)), compile_options, *host_callbacks)
 
 
 def _raise_if_option_error(error: BaseException, options: Mapping[str, OptionValue]) -> None:
@@ -103,7 +138,10 @@ def _raise_if_option_error(error: BaseException, options: Mapping[str, OptionVal
 
 
 def make_compile_options(
-    devices: Sequence[Device], propagate_to_outputs: Sequence[bool], options: Mapping[str, OptionValue] | None
+    devices: Sequence[Device],
+    propagate_to_outputs: Sequence[bool],
+    options: Mapping[str, OptionValue] | None,
+    levels: tuple[str, str] = ("UNKNOWN", "O2"),
 ) -> Any:
     """Make jaxlib's compile options; the arguments are as in `compile_module`."""
     ids = np.array([[device.id for device in devices]], np.int32)  # one replica, all devices are its partitions
@@ -119,11 +157,27 @@ def make_compile_options(
     # A list of one entry applies to all results; an empty one, of a program without results, is an error in XLA.
     build.allow_spmd_sharding_propagation_to_output = list(propagate_to_outputs) or [True]
     build.allow_spmd_sharding_propagation_to_parameters = [True]
-    build.memory_fitting_level = _MEMORY_FITTING_LEVEL
+    build.optimization_level, build.memory_fitting_level = [CompilerEffortLevel[level].value for level in levels]
     build.debug_options.xla_detailed_logging = False
     if options:
-        compile_options.env_option_overrides = [(name, _option_value(name, value)) for name, value in options.items()]
+        flags = {name: value for name, value in options.items() if name not in _EFFORT_OPTIONS}
+        compile_options.env_option_overrides = [(name, _option_value(name, value)) for name, value in flags.items()]
+        for name in options.keys() - flags.keys():
+            setattr(build, name, _effort(name, options[name]))
     return compile_options
+
+
+def _effort(name: str, value: Any) -> int:
+    """The number of an effort level that is given as a member, its name or its number."""
+    for level in CompilerEffortLevel:
+        if value in (level, level.name, level.value):
+            return level.value
+    raise CompilerOptionError(
+        f"compiler_options[{name!r}]",
+        expected=f"a CompilerEffortLevel, or the name of one: {', '.join(CompilerEffortLevel.__members__)}",
+        got=repr(value),
+        fix="pass 'O2' for XLA's default effort",
+    )
 
 
 def _option_value(name: str, value: OptionValue) -> OptionValue:
@@ -135,6 +189,17 @@ def _option_value(name: str, value: OptionValue) -> OptionValue:
         got=value,
         fix=f"convert it, for example with str({value!r})",
     )
+
+
+def serialize_executable(executable: LoadedExecutable) -> bytes:
+    """The machine code of an executable, for devices of the same kind and the same version of XLA."""
+    return executable.client.serialize_executable(executable)
+
+
+def load_executable(code: bytes, devices: Sequence[Device], num_results: int) -> LoadedExecutable:
+    """Load the machine code of a program with that many results on devices, given in partition order."""
+    options = make_compile_options(devices, [True] * num_results, None)
+    return devices[0].client.deserialize_executable(code, DeviceList(tuple(devices)), options)
 
 
 def executable_shardings(executable: LoadedExecutable) -> tuple[list[Any] | None, list[Any] | None]:

@@ -40,6 +40,9 @@ class TargetError(PhalanxError, NotImplementedError):
     """
 
 
+# Calls that XLA's passes replace by operations, so that no kernel is needed.
+_EXPANDED_BY_XLA = frozenset({"LayoutConstraint"})
+
 _known: dict[str, dict[str, tuple[Any, int]]] = {}  # the installed kernels of each platform
 _registered: set[tuple[str, str]] = set()  # with XLA
 _lock = threading.Lock()
@@ -58,7 +61,7 @@ def require(target: str, platform: str) -> None:
     Examples:
       >>> require("lapack_spotrf_ffi", "cpu")
     """
-    if (platform, target) in _registered:
+    if (platform, target) in _registered or target in _EXPANDED_BY_XLA:
         return
     with _lock:
         if (platform, target) not in _registered:

@@ -22,7 +22,7 @@ from jaxlib.mlir.dialects import func as func
 
 from phalanx.engine.cache import on_clear
 from phalanx.engine.mlir_dialects import chlo as chlo, hlo as hlo, i32 as i32, i64 as i64, mhlo as mhlo, sdy as sdy
-from phalanx.engine.traceback_filtering import PACKAGE
+from phalanx.engine.traceback_filtering import is_user_file
 
 # As many as JAX keeps (`jax_traceback_in_locations_limit`); each further frame makes all modules larger.
 _FRAMES_KEPT = 10
@@ -243,7 +243,7 @@ class Locations:
 def _user_file(code: Any) -> str | None:
     """The file of a code object; None, which drops the frame, for Phalanx itself."""
     filename = code.co_filename
-    return None if filename.startswith((PACKAGE, "<frozen")) else filename
+    return filename if is_user_file(filename) else None
 
 
 def user_frames(traceback: Any) -> list[Any]:
@@ -256,4 +256,4 @@ def user_frames(traceback: Any) -> list[Any]:
       Records with `file_name`, `function_name` and `line_num`.
     """
     frames = [] if traceback is None else traceback.frames
-    return [frame for frame in frames if not frame.file_name.startswith((PACKAGE, "<frozen"))]
+    return [frame for frame in frames if is_user_file(frame.file_name)]

@@ -50,6 +50,7 @@ def publish(
     also: str = "",
     lazy: Mapping[str, str] | None = None,
     guarded: Iterable[str] | None = None,
+    copy_aliases: bool = False,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make a module a public namespace.
 
@@ -65,6 +66,8 @@ def publish(
         starting with `phalanx.`, to the names in it, separated by spaces. An entry `alias=name` gives a name of that
         module another one.
       guarded: the functions to make API boundaries of; all public ones by default.
+      copy_aliases: bind a second name of a function to a copy that has this name, so that functions can be told apart
+        by their names.
 
     Returns:
       The `__getattr__` and `__dir__` of the module (PEP 562).
@@ -77,20 +80,24 @@ def publish(
         for alias, _, origin in (entry.partition("=") for entry in names.split())
     }
     # Internal names that the package exports beside the public ones stay as they are: they are on hot paths.
-    chosen = only.split() if guarded is None else guarded
-    guard_namespace(namespace, [name for name in chosen if name in namespace])
+    chosen = only.split() or None if guarded is None else guarded
+    guard_namespace(namespace, chosen and [name for name in chosen if name in namespace])
     defined = only.split() or [name for name in namespace if _is_public(namespace, name)]
     public = sorted({*defined, *also.split(), *submodules, *sources})
     namespace["__all__"] = public
     for name in public:
         if name in namespace:
+            thing = namespace[name]
+            if copy_aliases and isinstance(thing, FunctionType) and thing.__name__ != name:
+                namespace[name] = _copy_function(thing, name)
             _adopt(namespace, name)
 
     def __getattr__(name: str) -> Any:
         if name in sources:
             module, origin = sources[name]
             namespace[name] = getattr(importlib.import_module(module), origin)  # The next look-up does not come here.
-            guard_namespace(namespace, (name,) if guarded is None or name in guarded else ())
+            if guarded is None or name in guarded:
+                guard_namespace(namespace, (name,))
             _adopt(namespace, name)
             return namespace[name]
         if name in submodules:
@@ -120,6 +127,14 @@ def _is_public(namespace: dict[str, Any], name: str) -> bool:
     if "__path__" in namespace:
         return defined.partition(".")[0] not in _STANDARD_LIBRARY
     return defined == namespace["__name__"]
+
+
+def _copy_function(function: FunctionType, name: str) -> FunctionType:
+    copied = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+    copied.__kwdefaults__, copied.__annotations__ = function.__kwdefaults__, function.__annotations__
+    copied.__doc__, copied.__qualname__, copied.__module__ = function.__doc__, name, function.__module__
+    copied.__dict__.update(function.__dict__)
+    return copied
 
 
 def _adopt(namespace: dict[str, Any], name: str) -> None:

@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 import jaxlib
 import numpy as np
 
+from phalanx.engine.environment_variables import read_option_variable
+
 C = TypeVar("C", bound=type)
 
 
@@ -28,13 +30,14 @@ def _folder(file: Any) -> str:
 
 
 PACKAGE = _folder(_folder(__file__)[:-1])
-_OURS = (PACKAGE, _folder(jaxlib.__file__), "<frozen")
+_NOT_USERS: tuple[str, ...] = (PACKAGE, "<frozen")  # source lines of other files are shown
+_OURS: tuple[str, ...] = (*_NOT_USERS, _folder(jaxlib.__file__))
 _STANDARD, _NUMPY = _folder(os.__file__), _folder(np.__file__)
 
 _boundaries: set[CodeType] = set()  # code of boundaries; an attribute would be copied by `functools.wraps`
 
 # The option `traceback_filtering`, which `core` declares; the environment until then.
-_read_mode: Callable[[], str] = lambda: os.environ.get("PHALANX_TRACEBACK_FILTERING", "auto")
+_read_mode: Callable[[], str] = lambda: read_option_variable("traceback_filtering") or "auto"
 
 
 def take_mode(read: Callable[[], str]) -> None:
@@ -79,6 +82,23 @@ def is_internal(code: CodeType) -> bool:
     return code.co_filename.startswith(_OURS)
 
 
+def is_user_file(filename: str) -> bool:
+    """Whether source lines of a file are shown as those that operations come from."""
+    return not filename.startswith(_NOT_USERS)
+
+
+def exclude_file(path: str) -> None:
+    """Treat the frames of a file, or of the files of a folder, as frames of Phalanx."""
+    global _NOT_USERS, _OURS
+    _NOT_USERS, _OURS = (*_NOT_USERS, path), (*_OURS, path)
+
+
+def include_file(path: str) -> None:
+    """Undo `exclude_file`."""
+    global _NOT_USERS, _OURS
+    _NOT_USERS, _OURS = (tuple(other for other in paths if other != path) for paths in (_NOT_USERS, _OURS))
+
+
 def api_boundary(fun: Callable) -> Callable:
     """Wrap a function so that its exceptions show only the user's frames."""
     if getattr(fun, "__code__", None) in _boundaries:
@@ -104,10 +124,13 @@ def mark_api_boundary(fun: Any) -> Any:
     return fun
 
 
+_GUARDED_SPECIAL_METHODS = ("__init__", "__call__", "__getitem__", "__setitem__")
+
+
 def api_boundary_class(cls: C) -> C:
     """Make boundaries of a class's constructor and public methods; a decorator."""
     for name, held in list(vars(cls).items()):
-        if type(held) is FunctionType and (not name.startswith("_") or name in ("__init__", "__call__", "__getitem__")):
+        if type(held) is FunctionType and (not name.startswith("_") or name in _GUARDED_SPECIAL_METHODS):
             setattr(cls, name, api_boundary(held))
         elif isinstance(held, staticmethod) and name == "__new__":
             setattr(cls, name, staticmethod(api_boundary(held.__func__)))
@@ -127,9 +150,9 @@ def guard_namespace(face: dict[str, Any], names: Iterable[str] | None = None) ->
 
     Args:
       face: the globals of the module.
-      names: the names of the functions, if not all.
+      names: the names of the functions; None for all.
     """
-    public = [n for n in names or face if not n.startswith("_") and type(face[n]) is FunctionType]
+    public = [n for n in (face if names is None else names) if not n.startswith("_") and type(face[n]) is FunctionType]
     own = [n for n in public if face[n].__globals__ is face]
     made: dict[int, Callable] = {}
     for name in own or public:

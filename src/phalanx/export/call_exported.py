@@ -173,7 +173,7 @@ def make_call(exported: ExportedProgram) -> Callable[[tuple[Any, ...], dict[str,
         if tree != exported.in_tree:
             raise structure_error(exported, args, kwargs)
         try:
-            mesh = next((s.mesh for x in leaves if (s := get_aval(x).sharding) is not None), None)
+            mesh = next((s.mesh for x in leaves if (s := get_aval(x).type_sharding) is not None), None)
         except ArgumentTypeError:
             raise not_an_array_error(exported, leaves) from None
         if mesh is None:

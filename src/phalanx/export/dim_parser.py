@@ -129,6 +129,8 @@ class DimParser:
 
     def _parse_product(self) -> DimSize:
         sign = -1 if self._take("-") else 1
+        if sign == 1:
+            self._take("+")
         product: Any = self._parse_power()
         while self._peek() in ("*", "/", "%"):
             symbol = self._next()

@@ -167,7 +167,7 @@ def _export(
     )
     # A result over Explicit mesh axes has a sharding in its type, which belongs to the export like a declared one.
     out_shardings = [
-        on_devices(a.sharding, devices) if s is None else s
+        on_devices(a.type_sharding, devices) if s is None else s
         for s, a in zip(out_declared, program.out_avals, strict=True)
     ]
     in_avals, out_avals = (tuple(a.drop_sharding() for a in avals) for avals in (program.in_avals, program.out_avals))

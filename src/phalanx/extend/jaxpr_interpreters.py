@@ -9,39 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import phalanx.lax  # noqa: F401  # defines the primitives that `primitives` lists
 from phalanx.core import (
-    ClosedJaxpr as ClosedJaxpr,
     DropVar as DropVar,
     Effect as Effect,
     Effects as Effects,
     Eqn as JaxprEqn,
-    Jaxpr as Jaxpr,
+    Jaxpr,
     Literal as Literal,
-    Primitive as Primitive,
     Var as Var,
     check_jaxpr as check_jaxpr,
     inner_jaxprs,
     jaxpr_as_fun as jaxpr_as_fun,
     no_effects as no_effects,
-    registry,
 )
-
-
-class _Primitives:
-    """Looks up primitives by name, including those of modules that are imported later."""
-
-    def __getattr__(self, name: str) -> Primitive:
-        found = registry.get(name.removesuffix("_p"))
-        if found is None or not name.endswith("_p"):
-            raise AttributeError(f"there is no primitive {name!r}; dir(primitives) lists all of them")
-        return found
-
-    def __dir__(self) -> list[str]:
-        return sorted(f"{name}_p" for name in registry)
-
-
-primitives = _Primitives()
 
 
 def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Jaxpr]:
@@ -82,19 +62,15 @@ def subjaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
 
 
 __all__ = [
-    "ClosedJaxpr",
     "DropVar",
     "Effect",
     "Effects",
-    "Jaxpr",
     "JaxprEqn",
     "Literal",
-    "Primitive",
     "Var",
     "check_jaxpr",
     "jaxpr_as_fun",
     "jaxprs_in_params",
     "no_effects",
-    "primitives",
     "subjaxprs",
 ]

@@ -30,7 +30,7 @@ from phalanx.core import (
     ordered_io_effect,
     physical_aval,
 )
-from phalanx.engine.callbacks import check_results, emit_callback, host_function
+from phalanx.engine.callbacks import CallbackResultError, check_results, emit_callback, host_function
 from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.replica_groups import run_on_one_device_per_group
 from phalanx.lax.control_flow.scan import map as map_one_by_one
@@ -42,7 +42,7 @@ from phalanx.lax.subbyte import byte_aval
 from phalanx.runtime import ORDER_TOKEN, Array, ArrayType, LoweringContext, common_devices, effects_barrier, transfer
 from phalanx.sharding import GSPMDSharding, Sharding, SingleDeviceSharding
 from phalanx.transforms.batching import AxisData, move_mapped_dim
-from phalanx.tree import tree_flatten, tree_map, tree_unflatten
+from phalanx.tree import tree_flatten, tree_unflatten
 from phalanx.typing import DTypeLike, PyTree
 
 # The ways to batch a function that cannot be traced.
@@ -201,7 +201,7 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         # A tap observes the whole batch at once, with the batch dimensions as part of the recorded transformations.
         if isinstance(function, Tap):
             return call(*args, function=function.batched(tuple(dims)), results=()), []
-        if effect is not None and effect.ordered:
+        if effect is ordered_io_effect:
             raise RuleError(
                 "vmap of an ordered callback",
                 expected="a callback without order",
@@ -366,15 +366,25 @@ def host_call(
             fix="pass a function of NumPy arrays",
         )
     # None in `result_shape_dtypes` is an empty tree, hence a function without results.
-    avals, out_tree = tree_flatten(tree_map(result_aval, result_shape_dtypes))
+    declared, out_tree = tree_flatten(result_shape_dtypes)
+    avals = [result_aval(x) for x in declared]
+    for x, aval in zip(declared, avals, strict=True):
+        if getattr(x, "dtype", aval.dtype) != aval.dtype:
+            raise ArgumentError(
+                f"{what}, argument result_shape_dtypes",
+                expected="32-bit types, since enable_x64 is off and result_shape_dtypes cannot specify 64-bit types",
+                got=str(x.dtype),
+                fix=f"declare {aval.dtype}, or set enable_x64",
+            )
     leaves, tree = tree_flatten((args, kwargs))
 
     def flat(*xs: Any) -> list:
         first = xs[: caller.receives_device]
         call_args, call_kwargs = tree_unflatten(tree, xs[len(first) :])
         out, tree_out = tree_flatten(callback(*first, *call_args, **call_kwargs))
-        if tree_out != out_tree:
-            raise ArgumentError(
+        # As in JAX, only the leaves are compared: a list may be returned where a tuple was declared.
+        if len(out) != len(avals):
+            raise CallbackResultError(
                 f"{what}, the result of {flat.__name__}",
                 expected=f"the declared structure, {out_tree}",
                 got=str(tree_out),

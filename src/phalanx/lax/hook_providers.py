@@ -13,6 +13,7 @@ from phalanx.lax.collectives.pvary import pvary_p
 from phalanx.lax.elementwise import add_p, as_type, convert_element_type, eq_p, sub_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
 from phalanx.lax.shape import add_dim, move_dim, reshape, zeros
+from phalanx.lax.shape.broadcast import broadcast_to_shape
 from phalanx.lax.shape.iota_and_full import broadcasted_iota
 from phalanx.lax.sharding.out_sharding import drop_type_sharding, match_sharding, shard_dim
 from phalanx.typing import Array, DimSize
@@ -42,6 +43,7 @@ vector_space.provide(
     unit_vectors=_unit_vectors,
     vary=lambda x, axes: pvary_p(x, axes=_sort_axes(axes)),
     move_dim=move_dim,
+    broadcast_to=broadcast_to_shape,
     broadcast_dim=lambda x, size, dim: add_dim(x, dim, size),
     shard_dim=shard_dim,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core import ZERO, Effect, Effects, Identity, Primitive, ShardingRule, Zero, get_aval
+from phalanx.core import ZERO, Effect, Effects, Identity, Primitive, Ref, ShardingRule, Zero, get_aval, read_p, write_p
 from phalanx.engine.mlir import hlo
 from phalanx.lax.elementwise import dtype_kind
 from phalanx.lax.shape import dim_names
@@ -101,7 +101,7 @@ def optimization_barrier(operand: ArrayLike, /) -> Any:
     """Prevent the compiler from moving or merging computations across this point.
 
     Args:
-      operand: a pytree of arrays.
+      operand: a pytree of arrays and mutable array references.
 
     Returns:
       The same pytree; all of its leaves are computed before any of them is used.
@@ -112,7 +112,12 @@ def optimization_barrier(operand: ArrayLike, /) -> Any:
       2.0
     """
     flat, tree = tree_flatten(operand)
-    return tree_unflatten(tree, optimization_barrier_p(*flat))
+    out = optimization_barrier_p(*[read_p(x) if isinstance(x, Ref) else x for x in flat])
+    for i, x in enumerate(flat):
+        if isinstance(x, Ref):
+            write_p(x, out[i])
+            out[i] = x
+    return tree_unflatten(tree, out)
 
 
 def stop_gradient(x: ArrayLike) -> Any:

@@ -232,7 +232,7 @@ def _check_explicit(sharding: Sharding, x: ShapedArray) -> None:
         return
     # A value without a sharding in its type is replicated over the Explicit axes.
     whole = ((),) * x.ndim
-    held = whole if x.sharding is None else x.sharding.spec.dims
+    held = whole if x.type_sharding is None else x.type_sharding.spec.dims
     asked = sharding.spec.axes_per_dim(x.ndim)
     explicit = set(sharding.mesh.explicit_axes)
     for axes, have in zip(asked, held, strict=True):

@@ -114,7 +114,7 @@ def dot_product_attention(
       local_window_size: the number of positions before and after itself to which a query attends: one number for
         both, or a pair.
       implementation: None or `"xla"`, which are the same.
-      return_residual: also return the logarithm of the sum of exponentials, real[batch, queries, heads].
+      return_residual: also return the logarithm of the sum of exponentials, [batch, queries, heads] like `query`.
 
     Returns:
       An array like `query`, with the depth of `value`; with `return_residual` a pair.
@@ -153,7 +153,7 @@ def dot_product_attention(
     # Query heads that share a key head form a group, so that keys and values need not be repeated.
     grouped = lax.reshape(query, (batch, queries, key_heads, heads // key_heads, depth))
     # Scores and softmax are computed in float32 at least.
-    wide = promotion.promote_types(get_aval(query).dtype, np.dtype("float32"))
+    wide = promotion.result_type(get_aval(query).dtype, np.dtype("float32"))
     scores = lax.dot_general(grouped, key, (((4,), (3,)), ((0, 2), (0, 2))), preferred_element_type=wide)
     # [batch, key head, query, group, key] becomes [batch, head, query, key].
     scores = lax.reshape(lax.transpose(scores, (0, 1, 3, 2, 4)), shape)
@@ -185,5 +185,5 @@ def dot_product_attention(
         out = lax.squeeze(out, (0,))
     if not return_residual:
         return out
-    residual = lax.transpose(logsumexp(scores, -1), (0, 2, 1))
+    residual = lax.convert_element_type(lax.transpose(logsumexp(scores, -1), (0, 2, 1)), query.dtype)
     return out, (lax.squeeze(residual, (0,)) if alone else residual)

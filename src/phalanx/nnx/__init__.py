@@ -186,6 +186,7 @@ if TYPE_CHECKING:
     from phalanx.nnx.training.ema import EMA as EMA
     from phalanx.nnx.training.optimizer import ModelAndOptimizer as ModelAndOptimizer, Optimizer as Optimizer
     from phalanx.nnx.training.train_state import TrainState as TrainState
+    from phalanx.nnx.transforms.lifted_checkify import checkify as checkify
     from phalanx.nnx.transforms.lifted_control_flow import (
         cond as cond,
         fori_loop as fori_loop,
@@ -288,6 +289,7 @@ _NAMES = {
         "nnx.training.train_state": "TrainState",
         "nnx.transforms.lifted_control_flow": "cond fori_loop scan switch while_loop",
         "nnx.transforms.lifted_derivatives": "checkpoint custom_vjp DiffState grad jvp remat value_and_grad vjp",
+        "nnx.transforms.lifted_checkify": "checkify",
         "nnx.transforms.lifted_eval_shape": "eval_shape make_jaxpr",
         "nnx.transforms.lifted_jit": "jit jit_partial",
         "nnx.transforms.lifted_vmap": "pmap shard_map vmap",

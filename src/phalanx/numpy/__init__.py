@@ -402,6 +402,7 @@ from phalanx.runtime.array import Array as ndarray  # noqa: F401
 
 __getattr__, __dir__ = _publish(
     globals(),
+    copy_aliases=True,
     modules="fft linalg",
     lazy={
         "reductions.nan_reductions": "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd "

@@ -136,6 +136,12 @@ def _view(self: Array, dtype: DTypeLike | None = None, type: None = None) -> Arr
     if dtype is None:
         return self
     dtype = np.dtype(dtype)
+    if (self.dtype == np.bool_) != (dtype == np.bool_) and self.dtype.itemsize == dtype.itemsize == 1:
+        # Booleans have no bits of their own: any byte but 0 is True.
+        byte = np.dtype(np.uint8)
+        if dtype == np.bool_:
+            return _view(self, byte) != 0
+        return _view(self.astype(byte), dtype)
     size = self.dtype.itemsize
     if size < dtype.itemsize:
         grouped: Shape = (*self.shape[:-1], -1, dtype.itemsize // size)

@@ -63,7 +63,7 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
         x = lax.pad(x, np.uint8(0), [(0, 0, 0)] * (x.ndim - 1) + [(0, missing, 0)])
     x = lax.reshape(x, (*x.shape[:-1], x.shape[-1] // 8, 8))
     # The shifted bits do not overlap: their sum is their bitwise or.
-    return moveaxis(lax.reduce_sum(x << shifts, (x.ndim - 1,)), -1, axis)
+    return moveaxis(lax.reduce_sum(x << np.reshape(shifts, (*[1] * (x.ndim - 1), 8)), (x.ndim - 1,)), -1, axis)
 
 
 @eager_jit(static_argnames=("axis", "count", "bitorder"))
@@ -99,7 +99,8 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
     shifts = _order(bitorder, "unpackbits")
     x, axis = flatten_without_axis(x, axis, "unpackbits")
     x = moveaxis(x, axis, -1)
-    bits = lax.reshape((x[..., None] >> shifts) & np.uint8(1), (*x.shape[:-1], 8 * x.shape[-1]))
+    bits = (x[..., None] >> np.reshape(shifts, (*[1] * x.ndim, 8))) & np.uint8(1)
+    bits = lax.reshape(bits, (*x.shape[:-1], 8 * x.shape[-1]))
     if count is not None:
         # A negative count drops bits from the end.
         bits = pad_or_truncate(bits, [count + bits.shape[-1] if count < 0 else count])

@@ -61,6 +61,8 @@ def diff(
             fix="pass n=1 or more, and at least a vector",
         )
     axis = canonical_axis(axis, x.ndim, "diff")
+    if n == 0:  # nothing is prepended or appended, as in NumPy
+        return as_array(x)
     edge = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
     parts = [to_operand(v, "diff") for v in (prepend, x, append) if v is not None]
     parts = [v if v.ndim else broadcast_to_shape(v, edge) for v in parts]
@@ -264,8 +266,9 @@ def interp(
     flat = lax.abs(width) <= np.spacing(np.finfo(np.float32).eps) if width.dtype != np.float64 else width == 0
     f = where(flat, low, low + (x - start) / where(flat, 1, width) * (high - low))
     # The end segments are extended by leaving out the comparison with the first and the last point.
-    if period is None and not isinstance(left, str) and not isinstance(right, str):
+    if period is None and not isinstance(left, str):
         f = where(x < xp[0], fp[0] if left is None else left, f)
+    if period is None and not isinstance(right, str):
         f = where(x > xp[-1], fp[-1] if right is None else right, f)
     return f
 
@@ -295,6 +298,8 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, perio
     integers = not dtypes.issubdtype(promotion.result_type(x, period), np.inexact)
     half = period // 2 if integers else divide(period, 2)
     axis = canonical_axis(axis, x.ndim, "unwrap")
+    if 0 in x.shape:
+        return x
     step = diff(x, axis=axis)
     turned = mod(step + half, period) - half
     # A jump of exactly half a period keeps its sign, as in NumPy.

@@ -31,6 +31,7 @@ from phalanx.core import (
     dtypes,
     get_aval,
     host_scalar,
+    is_sequence,
     promotion,
     state,
     user_stacklevel,
@@ -119,6 +120,8 @@ def cast(x: ArrayLike, dtype: DTypeLike, weak: bool = False) -> Any:
     aval = getattr(x, "aval", None)
     if aval is not None and aval.dtype == dtype and aval.weak_type == weak:
         return x
+    if aval is not None and aval.dtype.kind == "c":
+        dtypes.check_conversion(x, aval.dtype, dtype)
     return lax.convert_element_type_p(x, dtype=np.dtype(dtype), weak_type=weak)
 
 
@@ -134,12 +137,14 @@ def to_numpy_scalar(x: ArrayLike, dtype: DTypeLike) -> Any:
     except (OverflowError, TypeError):
         if isinstance(x, int):
             x = dtypes.canonicalize_dtype(int).type(x)
+        elif type(x) is complex:
+            dtypes.check_conversion(x, np.dtype(complex), dtype)
         return np.asarray(x).astype(dtype)[()]
 
 
 def result_dtype(xs: Sequence[Any]) -> tuple[Any, bool]:
     """The dtype to which operands promote, and whether it is weak."""
-    return promotion.result_type(*xs, return_weak_type=True)
+    return promotion.result_type(*xs, return_weak_type_flag=True)
 
 
 def promote(where: str, *xs: Any) -> list:
@@ -209,6 +214,11 @@ def to_static_int(x: ArrayLike, where: str, expected: str = "an integer", fix: s
         raise ArgumentTypeError(where, expected=expected, got=f"{x!r} of type {type(x).__name__}", fix=fix) from None
 
 
+def complex_result_dtype(dtype: np.dtype) -> np.dtype:
+    """The complex dtype that holds the values of an inexact dtype: complex128 for 64-bit parts, else complex64."""
+    return np.dtype(np.complex128 if dtype in (np.float64, np.complex128) else np.complex64)
+
+
 def concrete_or_none(x: ArrayLike) -> np.ndarray | None:
     """The value of `x` on the host, or None if it is traced."""
     if isinstance(x, np.ndarray | np.generic) or type(x) in SCALAR_KINDS:
@@ -216,7 +226,8 @@ def concrete_or_none(x: ArrayLike) -> np.ndarray | None:
     if hasattr(x, "_trace"):
         x = x.concrete
         return None if x is None else concrete_or_none(x)
-    return np.asarray(x)
+    held = unwrap_array_like(x)
+    return np.asarray(x) if held is x else concrete_or_none(held)
 
 
 def require_concrete(x: ArrayLike, where: str, expected: str, fix: str) -> np.ndarray:
@@ -401,7 +412,7 @@ def canonical_axes(axis: Axis, ndim: int, where: str) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    if isinstance(axis, tuple | list):
+    if type(axis) is not int and is_sequence(axis):
         axes = tuple(canonical_axis(a, ndim, where) for a in axis)
         if len(set(axes)) != len(axes):
             raise AxisError(
@@ -430,7 +441,7 @@ def canonical_shape(shape: Shape, where: str) -> tuple:
     """
     if type(shape) is tuple and all(type(d) is int for d in shape):
         return shape
-    if not isinstance(shape, tuple | list | np.ndarray) or (isinstance(shape, np.ndarray) and not shape.ndim):
+    if not is_sequence(shape):
         shape = (shape,)
     told = f"{where}, argument shape"
     return tuple(to_static_int(d, told, "integers", "give the shape as a tuple of Python ints") for d in shape)

@@ -8,12 +8,21 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError, dtypes, promotion
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.linalg import eigvals, inv, lstsq
-from phalanx.numpy.operands import as_array, cast, check_vector, concrete_or_none, promote, promote_inexact, to_operand
+from phalanx.numpy.operands import (
+    as_array,
+    cast,
+    check_vector,
+    complex_result_dtype,
+    concrete_or_none,
+    promote,
+    promote_inexact,
+    to_operand,
+)
 from phalanx.numpy.products.convolve import convolve
 from phalanx.numpy.products.matrix_products import outer
 from phalanx.numpy.reductions.array_reductions import argmax, sum
@@ -233,7 +242,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
             "polyint, argument m", expected="a number >= 0", got=m, fix="use polyder(p, -m) for derivatives"
         )
     x = _vector(p, "polyint")
-    k = _vector([0] * m if k is None else k, "polyint")
+    k = _vector(np.zeros(m, x.dtype) if k is None else k, "polyint")
     # One constant is used for every integration.
     if k.shape[0] == 1 and m > 1:
         k = lax.broadcast_in_dim(k, (m,), (0,))
@@ -327,7 +336,7 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
 def _roots(x: Array, zeros: int | None) -> Any:
     (x,) = promote_inexact("roots", x)
     n = x.shape[0]
-    out_dtype = promotion.result_type(x, np.complex64)
+    out_dtype = complex_result_dtype(x.dtype)
     if n < 2:
         return lax.full((zeros or 0,), 0, out_dtype)
     # Traced leading zeros cannot be stripped. Rolling moves them to the end, where they act as roots at 0.
@@ -394,7 +403,7 @@ def polyfit(
         right = right * (w if y.ndim == 1 else w[:, None])
     # Columns of the Vandermonde matrix are scaled to length 1, which improves the condition of the system.
     scale = lax.sqrt(sum(left * left, axis=0))
-    c, residuals, rank, s = lstsq(left / scale, right, rcond)
+    c, residuals, rank, s = lstsq(left / scale[None], right, rcond)
     c = c / (scale if c.ndim == 1 else scale[:, None])
     if full:
         return c, residuals, rank, s, rcond
@@ -447,4 +456,4 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
             fix="pass N=0 or more, or leave it out for a square matrix",
         )
     powers = arange(n) if increasing else arange(n - 1, -1, -1)
-    return power(x[:, None], cast(powers, x.dtype)) if n else lax.full((x.shape[0], 0), 0, x.dtype)
+    return power(x[:, None], cast(powers, x.dtype)[None]) if n else lax.full((x.shape[0], 0), 0, x.dtype)

@@ -56,7 +56,7 @@ def _always(*_: object, **__: object) -> bool:
 
 def _draws_at_positions(words: ShapedArray, high: ShapedArray, *_: object, dtype: Any, whole: tuple) -> bool:
     """Whether a rejection sampler can draw the bits of a shard from the positions of its elements in the array."""
-    return dtype.impl.bits_at is not None or (is_constant_shape(whole) and not high.ndim)
+    return dtype.impl.in_context.bits_at is not None or (is_constant_shape(whole) and not high.ndim)
 
 
 # For each primitive the workaround that requires per-shard lowering, and the condition under which it does: a function

@@ -12,8 +12,8 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
 from phalanx.random.continuous_distributions import standard_gumbel
-from phalanx.random.distribution_parameters import as_dtype, distribution, split_key
-from phalanx.random.prng_keys import check_shape, random_bits_p
+from phalanx.random.distribution_parameters import as_dtype, distribution
+from phalanx.random.prng_keys import check_shape, random_bits_p, split_key
 from phalanx.random.uniform import check_mode, randint, uniform_unit
 from phalanx.symbolic import bounds, is_symbolic, max_dim, same_dim, static_size
 from phalanx.typing import Array, ArrayLike, DimSize, PRNGKey, Shape, ShardingLike

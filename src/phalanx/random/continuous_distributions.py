@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ShapeError, Undefined, dtypes, get_aval
+from phalanx.core import ShapeError, Undefined, dtypes, get_aval, state
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax.shape import broadcast_to_shape
 from phalanx.random.distribution_parameters import (
@@ -23,10 +23,16 @@ from phalanx.random.distribution_parameters import (
     float_dtype,
     inexact_dtype,
     real_distribution,
-    split_key,
 )
-from phalanx.random.rejection_sampling import RejectionLoop, SampleShape, sample_until_accepted
-from phalanx.random.uniform import check_mode, uniform_between, uniform_unit
+from phalanx.random.prng_keys import split_key, use_key
+from phalanx.random.rejection_sampling import (
+    RejectionLoop,
+    SampleShape,
+    any_element,
+    keys_of_elements,
+    sample_until_accepted,
+)
+from phalanx.random.uniform import check_mode, uniform_between, uniform_pair, uniform_unit
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape, ShardingLike
 
 
@@ -54,12 +60,14 @@ def standard_exponential(key: Array, at: SampleShape, dtype: np.dtype) -> Array:
 def standard_gumbel(key: Array, shape: tuple, dtype: np.dtype, mode: str | None = None) -> Array:
     """Samples of the Gumbel distribution; see `gumbel` for `mode`."""
     info = dtypes.finfo(dtype)
-    if mode in (None, "low"):
+    if (mode or ("high" if state.context.high_dynamic_range_gumbel else "low")) == "low":
         return lax.neg(lax.log(lax.neg(lax.log(_between(key, shape, dtype, info.tiny)))))
-    # A second uniform number fills the bits below the first one's, so that the upper tail is resolved too.
-    key_high, key_low = split_key(key, 2)
-    fraction = lax.add(lax.mul(uniform_unit(key_low, shape, dtype), dtype.type(info.eps)), dtype.type(info.tiny))
-    survival = lax.min(lax.add(uniform_unit(key_high, shape, dtype), fraction), dtype.type(1 - info.epsneg))
+    # A second uniform number fills the bits below a first one in [0, 1/2), so that both tails are resolved.
+    high, low = uniform_pair(key, shape, dtype)
+    rest = lax.mul(low, dtype.type(2.0**-info.nmant))
+    least = dtype.type(max(2.0 ** -(2 * info.nmant + 1), float(info.tiny)))
+    is_upper = lax.ge(high, dtype.type(0.5))
+    survival = lax.select(is_upper, high, lax.add(lax.add(high, rest), least))
     return lax.neg(lax.log(lax.neg(lax.log1p(lax.neg(survival)))))
 
 
@@ -153,7 +161,8 @@ def gumbel(
       key: the random key.
       shape: the shape of the result.
       dtype: a floating dtype; the default floating dtype if None.
-      mode: "low" (the default) or "high", which resolves the upper tail fully at the cost of twice the random bits.
+      mode: "low" (the default) or "high", which resolves the upper tail fully at the cost of twice the random bits; the
+        option `high_dynamic_range_gumbel` makes it the default.
       out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
 
     Returns:
@@ -329,53 +338,66 @@ def lognormal(
 
 
 class GammaRounds(RejectionLoop, name="random_gamma_rounds"):
-    """The logarithm of v = (1 + c x)^3, where d v is a gamma sample of the shape parameter d + 1/3.
+    """log v + b, where v = (1 + c x)^3 is accepted, so that d v is a gamma sample of the shape parameter d + 1/3.
 
-    The parameters are d, c = 1 / (3 sqrt(d)), the values of the elements that never draw, and a mask of them.
+    The parameters are d, c = 1 / (3 sqrt(d)), the factor 1 / a of the logarithm b of a uniform number (0 for none), the
+    values of the elements that never draw, and a mask of them. Each element draws with a key of its own.
     """
 
     jvp = Undefined("samples are differentiated with their distribution function held fixed, by `_log_gamma`")
 
-    def draw(self, key: Array, at: SampleShape, d: Array, c: Array, start: Array, is_done: Array) -> Array:
-        return sample_until_accepted(key, lambda key: _propose(key, at, d, c), start, is_done)
+    def draw(self, key: Array, at: SampleShape, d: Array, c: Array, boost: Array, *known: Array) -> Array:
+        key, key_boost = split_key(keys_of_elements(key, at), 2)
+        log_v = sample_until_accepted(key, lambda *drawn: _propose(at, d, c, *drawn), 2, *known)
+        log_u = lax.neg(standard_exponential(key_boost, at, d.dtype))
+        # A logarithm of 0 stays 0 times an infinite factor.
+        is_zero = lax.bitwise_or(lax.eq(log_u, d.dtype.type(0)), lax.eq(boost, d.dtype.type(0)))
+        return lax.add(log_v, lax.select(is_zero, lax.full_like(d, 0), lax.mul(log_u, boost)))
 
 
 gamma_rounds_p = GammaRounds()
 
 
-def _propose(key: Array, at: SampleShape, d: Array, c: Array) -> tuple[Array, Array]:
+def _propose(at: SampleShape, d: Array, c: Array, key_x: Array, key_u: Array, draws: Array) -> tuple[Array, Array]:
     """One round of Marsaglia and Tsang: whether each proposal is accepted, and log v."""
-    key_x, key_u = split_key(key, 2)
     dtype = d.dtype
-    x = standard_normal(key_x, at, dtype)
-    base = lax.add(lax.mul(c, x), dtype.type(1))
-    is_positive = lax.gt(base, dtype.type(0))
-    log_v = lax.mul(lax.log(lax.select(is_positive, base, lax.full_like(base, 1))), dtype.type(3))
-    # Accept if log u < x^2 / 2 + d - d v + d log v; -log u is exponential.
-    bound = lax.add(
-        lax.mul(lax.square(x), dtype.type(0.5)), lax.mul(d, lax.add(lax.sub(dtype.type(1), lax.exp(log_v)), log_v))
-    )
-    # An exponential number in place of -log(u) avoids the logarithm of a u of 0.
-    is_below = lax.lt(lax.neg(standard_exponential(key_u, at, dtype)), bound)
-    return lax.bitwise_and(is_positive, is_below), log_v
+    one = dtype.type(1)
+
+    def redraw(state: tuple) -> tuple:
+        key, x, base = state
+        key, own = split_key(key, 2)
+        is_open = lax.le(base, dtype.type(0))
+        drawn = standard_normal(own, at, dtype)
+        x = lax.select(is_open, drawn, x)
+        return key, x, lax.add(lax.mul(x, c), one)
+
+    # Normal numbers are drawn again where 1 + c x is not positive.
+    start = lax.select(draws, lax.full_like(d, -1), lax.full_like(d, 1))
+    is_open = lambda state: any_element(lax.bitwise_and(draws, lax.le(state[2], dtype.type(0))))
+    _, x, base = lax.while_loop(is_open, redraw, (key_x, lax.full_like(d, 0), start))
+    base = lax.select(draws, base, lax.full_like(d, 1))
+    square, v = lax.square(x), lax.mul(lax.square(base), base)
+    u = uniform_unit(key_u, at, dtype)
+    # Accept if u < 1 - 0.0331 x^4, which the exact condition implies, or log u < x^2 / 2 + d - d v + d log v.
+    is_inside = lax.lt(u, lax.sub(one, lax.mul(lax.square(square), dtype.type(0.0331))))
+    bound = lax.add(lax.mul(square, dtype.type(0.5)), lax.mul(d, lax.add(lax.sub(one, v), lax.log(v))))
+    return lax.bitwise_or(is_inside, lax.lt(lax.log(u), bound)), lax.log(v)
 
 
 @custom_jvp
 def _log_gamma(key: Array, a: Array) -> Array:
     """Draw logarithms of gamma samples: Marsaglia and Tsang (2000), doi:10.1145/358407.358414."""
     dtype = a.dtype
-    key_rounds, key_boost = split_key(key, 2)
     is_small = lax.lt(a, dtype.type(1))
     # The method needs a >= 1. Below, a sample for a + 1 times u^(1 / a) is a sample for a.
     d = lax.sub(lax.select(is_small, lax.add(a, dtype.type(1)), a), dtype.type(1 / 3))
     c = lax.div(dtype.type(1 / 3), lax.sqrt(d))
-    # A parameter that is not positive gives NaN and an infinite one infinity, both without a draw.
-    is_positive = lax.gt(a, dtype.type(0))
-    start = lax.select(is_positive, lax.full_like(a, 0), lax.full_like(a, np.nan))
-    is_done = lax.bitwise_not(lax.bitwise_and(is_positive, lax.lt(a, dtype.type(np.inf))))
-    log_v = gamma_rounds_p.sample(key_rounds, d, c, start, is_done)
-    log_boost = lax.div(lax.neg(standard_exponential(key_boost, a.shape, dtype)), a)
-    return lax.add(lax.add(lax.log(d), log_v), lax.select(is_small, log_boost, lax.full_like(a, 0)))
+    boost = lax.select(is_small, lax.reciprocal(a), lax.full_like(a, 0))
+    # A negative parameter gives NaN and an infinite one infinity, both without a draw.
+    is_valid = lax.ge(a, dtype.type(0))
+    start = lax.select(is_valid, lax.full_like(a, 0), lax.full_like(a, np.nan))
+    is_done = lax.bitwise_not(lax.bitwise_and(is_valid, lax.lt(a, dtype.type(np.inf))))
+    return lax.add(lax.log(d), gamma_rounds_p.sample(use_key(key), d, c, boost, start, is_done))
 
 
 @_log_gamma.defjvp
@@ -523,7 +545,7 @@ def f(
     out_sharding: ShardingLike | None = None,
 ) -> Array:
     """Samples of Fisher's F distribution: the ratio of two chi-square samples, each over its degrees of freedom."""
-    key_num, key_den = split_key(key, 2)
+    key_den, key_num = split_key(key, 2)
     log_ratio = lax.sub(_log_chisquare(key_num, dfnum), _log_chisquare(key_den, dfden))
     return lax.mul(lax.exp(log_ratio), lax.div(dfden, dfnum))
 
@@ -580,7 +602,7 @@ def _generalized_normal(key: Array, p: ArrayLike, shape: tuple, dtype: np.dtype)
     key_size, key_sign = split_key(key, 2)
     power = broadcast_to_shape(lax.reciprocal(as_dtype(p, dtype)), shape)
     size = lax.exp(lax.mul(log_gamma_samples(key_size, power), power))
-    return lax.select(lax.lt(uniform_unit(key_sign, shape, dtype), dtype.type(0.5)), lax.neg(size), size)
+    return lax.select(lax.lt(uniform_unit(key_sign, shape, dtype), dtype.type(0.5)), size, lax.neg(size))
 
 
 @distribution("d", dtype=float_dtype)

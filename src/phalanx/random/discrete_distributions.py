@@ -15,7 +15,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
 from phalanx.lax.shape import broadcast_to_shape
-from phalanx.random.continuous_distributions import standard_exponential, standard_gumbel
+from phalanx.random.continuous_distributions import standard_gumbel
 from phalanx.random.distribution_parameters import (
     as_dtype,
     broadcast_parameters,
@@ -23,9 +23,8 @@ from phalanx.random.distribution_parameters import (
     float_dtype,
     int_dtype,
     is_broadcastable,
-    split_key,
 )
-from phalanx.random.prng_keys import random_fold_in_p
+from phalanx.random.prng_keys import random_split_p, use_key
 from phalanx.random.rejection_sampling import RejectionLoop, SampleShape, count_arrivals, sample_until_accepted
 from phalanx.random.uniform import check_mode, uniform_between, uniform_unit
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape, ShardingLike
@@ -37,12 +36,16 @@ def _where(condition: Array, x: Array, y: Array) -> Array:
     return lax.select(condition, *(lax.full_like(like, z) if isinstance(z, int | float) else z for z in (x, y)))
 
 
-def _hat_uniforms(key: Array, at: SampleShape, dtype: np.dtype) -> tuple[Array, Array, Array]:
+def _hat_uniforms(key_u: Array, key_v: Array, at: SampleShape, dtype: np.dtype) -> tuple[Array, Array, Array]:
     """The random numbers of one round of transformed rejection: u in [-1/2, 1/2), 1/2 - |u|, and v in (0, 1)."""
-    key_u, key_v = split_key(key, 2)
     u = lax.sub(uniform_unit(key_u, at, dtype), dtype.type(0.5))
     v = uniform_between(key_v, at, dtype, dtype.type(dtypes.finfo(dtype).tiny), dtype.type(1))
     return u, lax.sub(dtype.type(0.5), lax.abs(u)), v
+
+
+def _waiting_time(key: Array, at: SampleShape, dtype: np.dtype) -> Array:
+    """Exponential waiting times; infinite for a uniform number of 0."""
+    return lax.neg(lax.log(uniform_unit(key, at, dtype)))
 
 
 class PoissonByWaiting(RejectionLoop, name="random_poisson_by_waiting"):
@@ -51,9 +54,7 @@ class PoissonByWaiting(RejectionLoop, name="random_poisson_by_waiting"):
     def draw(self, key: Array, at: SampleShape, lam: Array, is_done: Array) -> Array:
         # Elements that are drawn by the other method start at infinity, where no arrival is in time.
         start = _where(is_done, lax.full_like(lam, np.inf), 0.0)
-        return count_arrivals(
-            key, lambda key: standard_exponential(key, at, lam.dtype), lambda time: lax.lt(time, lam), start
-        )
+        return count_arrivals(key, lambda key: _waiting_time(key, at, lam.dtype), lambda time: lax.lt(time, lam), start)
 
 
 class PoissonByRejection(RejectionLoop, name="random_poisson_by_rejection"):
@@ -71,8 +72,8 @@ class PoissonByRejection(RejectionLoop, name="random_poisson_by_rejection"):
         inverse_alpha = lax.add(lax.div(dtype.type(1.1328), lax.sub(b, dtype.type(3.4))), dtype.type(1.1239))
         v_r = lax.sub(dtype.type(0.9277), lax.div(dtype.type(3.6224), lax.sub(b, dtype.type(2))))
 
-        def propose(round_key: Array) -> tuple:
-            u, u_shifted, v = _hat_uniforms(round_key, at, dtype)
+        def propose(key_u: Array, key_v: Array, _: Array) -> tuple:
+            u, u_shifted, v = _hat_uniforms(key_u, key_v, at, dtype)
             slope = lax.add(lax.div(lax.mul(a, dtype.type(2)), u_shifted), b)
             k = lax.floor(lax.add(lax.add(lax.mul(slope, u), lam), dtype.type(0.43)))
             # Accept at once where the density exceeds the hat function, reject at once in its tails, and compare
@@ -86,7 +87,7 @@ class PoissonByRejection(RejectionLoop, name="random_poisson_by_rejection"):
             right = lax.sub(lax.sub(lax.mul(k, log_lam), lam), lax.lgamma(lax.add(k, dtype.type(1))))
             return lax.bitwise_or(is_inside, lax.bitwise_and(lax.bitwise_not(is_outside), lax.le(left, right))), k
 
-        return sample_until_accepted(key, propose, lax.full_like(lam, -1), is_done)
+        return sample_until_accepted(key, propose, 2, lax.full_like(lam, -1), is_done)
 
 
 poisson_by_waiting_p = PoissonByWaiting()
@@ -123,16 +124,16 @@ def poisson(
       >>> bool((random.poisson(random.key(0), 4.0, (9,)) >= 0).all())
       True
     """
-    wide = np.dtype("float32" if dtypes.itemsize_bits(dtype) <= 32 else "float64")
+    wide = np.dtype("float32")
     _, (lam,) = broadcast_parameters("poisson", shape, wide, lam=lam)
     is_valid = lax.bitwise_and(lax.ge(lam, wide.type(0)), lax.lt(lam, wide.type(np.inf)))
     is_small = lax.lt(lam, wide.type(10))
     # Both methods run for all elements; each skips the elements of the other one, with a rate that keeps it finite.
     not_counted = lax.bitwise_not(lax.bitwise_and(is_small, is_valid))
     not_rejected = lax.bitwise_or(is_small, lax.bitwise_not(is_valid))
-    key_small, key_large = split_key(key, 2)
-    few = poisson_by_waiting_p.sample(key_small, _where(is_small, lam, 0.0), not_counted)
-    many = poisson_by_rejection_p.sample(key_large, _where(not_rejected, lax.full_like(lam, 10), lam), not_rejected)
+    key = use_key(key)
+    few = poisson_by_waiting_p.sample(key, _where(is_small, lam, 0.0), not_counted)
+    many = poisson_by_rejection_p.sample(key, _where(not_rejected, lax.full_like(lam, 10), lam), not_rejected)
     return lax.convert_element_type(_where(is_valid, lax.select(is_small, few, many), -1.0), dtype)
 
 
@@ -180,12 +181,11 @@ class BinomialByWaiting(RejectionLoop, name="random_binomial_by_waiting"):
         # A geometric waiting time is an exponential one, divided by -log(1 - p) and rounded up.
         log_failure = lax.log1p(lax.neg(p))
 
-        def count_trials(round_key: Array) -> Array:
-            waited = lax.div(lax.neg(standard_exponential(round_key, at, n.dtype)), log_failure)
-            return lax.add(lax.floor(waited), n.dtype.type(1))
+        def count_trials(key: Array) -> Array:
+            return lax.ceil(lax.div(lax.neg(_waiting_time(key, at, n.dtype)), log_failure))
 
         start = _where(is_done, lax.full_like(n, np.inf), 0.0)
-        return count_arrivals(key, count_trials, lambda trials: lax.le(trials, n), start)
+        return count_arrivals(key, count_trials, lambda trials: lax.le(trials, n), start, draws_first=True)
 
 
 # fmt: off
@@ -228,8 +228,8 @@ class BinomialByRejection(RejectionLoop, name="random_binomial_by_rejection"):
         alpha = lax.mul(lax.add(lax.div(dtype.type(5.1), b), dtype.type(2.83)), deviation)
         m = lax.floor(lax.mul(lax.add(n, dtype.type(1)), p))
 
-        def propose(round_key: Array) -> tuple:
-            u, us, v = _hat_uniforms(round_key, at, dtype)
+        def propose(key_u: Array, key_v: Array, _: Array) -> tuple:
+            u, us, v = _hat_uniforms(key_u, key_v, at, dtype)
             k = lax.floor(lax.add(lax.mul(lax.add(lax.div(lax.mul(a, dtype.type(2)), us), b), u), c))
             is_possible = lax.bitwise_and(lax.ge(k, dtype.type(0)), lax.le(k, n))
             is_inside = lax.bitwise_and(lax.ge(us, dtype.type(0.07)), lax.le(v, v_r))
@@ -237,7 +237,7 @@ class BinomialByRejection(RejectionLoop, name="random_binomial_by_rejection"):
             below = lax.le(left, _log_binomial_ratio(n, m, lax.clamp(lax.full_like(k, 0), k, n), lax.div(p, q)))
             return lax.bitwise_and(is_possible, lax.bitwise_or(is_inside, below)), k
 
-        return sample_until_accepted(key, propose, lax.full_like(n, 0), is_done)
+        return sample_until_accepted(key, propose, 2, lax.full_like(n, 0), is_done)
 
 
 binomial_by_waiting_p = BinomialByWaiting()
@@ -270,15 +270,15 @@ def binomial_samples(key: PRNGKey, n: ArrayLike, p: ArrayLike) -> Array:
     )
     n, p = _where(is_valid, n, 0.0), _where(is_valid, p, 0.0)
     # Both methods need p <= 1/2: failures are counted instead of successes above.
-    is_flipped = lax.gt(p, dtype.type(0.5))
+    is_flipped = lax.ge(p, dtype.type(0.5))
     rare = lax.select(is_flipped, lax.sub(dtype.type(1), p), p)
-    is_few = lax.lt(lax.mul(n, rare), dtype.type(10))
+    is_few = lax.le(lax.mul(n, rare), dtype.type(10))
     # Without trials, or with probability 0, nothing is drawn.
     is_trivial = lax.bitwise_or(lax.eq(n, dtype.type(0)), lax.eq(rare, dtype.type(0)))
-    key_few, key_many = split_key(key, 2)
     done = lax.bitwise_or(is_trivial, lax.bitwise_not(is_few))
-    few = binomial_by_waiting_p.sample(key_few, _where(done, 0.0, n), _where(done, 0.5, rare), done)
-    many = binomial_by_rejection_p.sample(key_many, _where(is_few, 100.0, n), _where(is_few, 0.5, rare), is_few)
+    key = use_key(key)
+    few = binomial_by_waiting_p.sample(key, _where(done, 0.0, n), _where(done, 0.5, rare), done)
+    many = binomial_by_rejection_p.sample(key, _where(is_few, 100.0, n), _where(is_few, 0.5, rare), is_few)
     count = lax.select(is_few, few, many)
     return _where(is_valid, lax.select(is_flipped, lax.sub(n, count), count), float("nan"))
 
@@ -373,11 +373,11 @@ def multinomial(
     )
 
     def draw(left: Array, step: tuple) -> tuple:
-        i, ratio = step
-        count = binomial_samples(random_fold_in_p(key, i), left, ratio)
+        own, ratio = step
+        count = binomial_samples(own, left, ratio)
         return lax.sub(left, count), count
 
-    steps = (lax.iota(np.dtype(np.uint32), shape[-1]), lax.transpose(share, (last, *range(last))))
+    steps = (random_split_p(key, shape=shape[-1:]), lax.transpose(share, (last, *range(last))))
     return lax.transpose(lax.scan(draw, n, steps, unroll=unroll)[1], (*range(1, last + 1), 0))
 
 

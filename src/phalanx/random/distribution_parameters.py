@@ -18,7 +18,7 @@ from phalanx.core import ArgumentError, ShapeError, dtypes, get_aval
 from phalanx.core.docstrings import family
 from phalanx.lax.shape import broadcast_to_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
-from phalanx.random.prng_keys import check_shape, random_split_p, single_key
+from phalanx.random.prng_keys import check_shape, single_key
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, DTypeLike, Shape
 
@@ -173,9 +173,3 @@ def real_distribution(*example: float, source: str = "", **parameters: str) -> C
         return distribution(dtype=float_dtype, parameters=tuple(parameters))(documented)
 
     return decorate
-
-
-def split_key(key: Array, num: int) -> list[Array]:
-    """Split a typed key into `num` keys."""
-    keys = random_split_p(key, shape=(num,))
-    return [lax.index_in_dim(keys, i, 0, keepdims=False) for i in range(num)]

@@ -2,9 +2,10 @@
 
 A `Generator` is a record of functions on the words of one key; `prng_keys` maps them over arrays of keys. With
 `threefry2x32`, the default, each bit depends only on the key and on its position in the result. Values are therefore
-the same for every sharding, and equal to the values of JAX (with `jax_threefry_partitionable`, its default). `rbg`
-draws bits from XLA's generator, which is faster on accelerators but differs between them; `unsafe_rbg` also splits
-keys with it. `register` adds generators.
+the same for every sharding. With the option `threefry_partitionable` off, two positions half the array apart share a
+hash instead, as in programs for JAX before 0.5. Either way the values are equal to the values in JAX. `rbg` draws
+bits from XLA's generator, which is faster on accelerators but differs between them; `unsafe_rbg` also splits keys with
+it. `register` adds generators.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError
+from phalanx.core import ArgumentError, get_aval, state
 from phalanx.lax.prng.rng_bit_generator import rng_bit_generator_p
 from phalanx.lax.prng.threefry2x32 import threefry2x32_p
 from phalanx.symbolic import is_constant_shape, is_symbolic, size_of
@@ -38,6 +39,9 @@ class Generator(NamedTuple):
       fold_in: from a key and two uint32 words to another key.
       bits_at: from a key, a width and the high and low words of positions to the elements of `bits` at these positions;
         None for a generator whose bits depend on more than the position.
+      split_at: from a key and the high and low words of positions to the keys of `split` at these positions; None for a
+        generator without `bits_at`.
+      paired: this generator with `threefry_partitionable` off; None if the option makes no difference.
     """
 
     name: str
@@ -48,6 +52,13 @@ class Generator(NamedTuple):
     bits: Callable
     fold_in: Callable
     bits_at: Callable | None = None
+    split_at: Callable | None = None
+    paired: Generator | None = None
+
+    @property
+    def in_context(self) -> Generator:
+        """This generator under the options of the thread."""
+        return self if self.paired is None or state.context.threefry_partitionable else self.paired
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -123,8 +134,12 @@ def _threefry_seed(high: Array, low: Array) -> Array:
     return np.stack([high, low]) if isinstance(low, np.generic) else lax.stack([high, low], 0)
 
 
+def _threefry_split_at(key: PRNGKey, positions: tuple) -> Array:
+    return lax.stack(_threefry_words(key, positions, True), get_aval(positions[1]).ndim)
+
+
 def _threefry_split(key: PRNGKey, shape: tuple) -> Array:
-    return lax.stack(_threefry_words(key, position_counters(shape), True), len(shape))
+    return _threefry_split_at(key, position_counters(shape))
 
 
 def _threefry_bits_at(key: PRNGKey, width: int, positions: tuple) -> Array:
@@ -141,6 +156,42 @@ def _threefry_fold_in(key: PRNGKey, high: Array, low: Array) -> Array:
     return lax.stack(_threefry_words(key, (high, low), True), 0)
 
 
+def _paired_words(key: PRNGKey, size: int) -> Array:
+    """Hash the counters 0 to `size - 1`, the first half of which is paired with the second: uint32[size]."""
+    if not is_constant_shape((size,)) or size >= 2**32:
+        raise ArgumentError(
+            "random bits without threefry_partitionable",
+            expected="fewer than 2**32 words, of a static shape",
+            got=f"{size} words",
+            fix="leave the option threefry_partitionable on, which numbers each element by its position",
+        )
+    half = -(-size // 2)
+    first, second = lax.iota(_UINT32, half), lax.add(lax.iota(_UINT32, size - half), _UINT32.type(half))
+    if size % 2:  # the last counter of an odd number is paired with 0
+        second = lax.concatenate([second, lax.full((1,), 0, _UINT32)], 0)
+    return lax.slice_in_dim(lax.concatenate(_threefry_words(key, (first, second), False), 0), 0, size)
+
+
+def _paired_split(key: PRNGKey, shape: tuple) -> Array:
+    return lax.reshape(_paired_words(key, 2 * size_of(shape)), (*shape, 2))
+
+
+def _paired_bits(key: PRNGKey, width: int, shape: tuple) -> Array:
+    size, dtype = size_of(shape), np.dtype(f"uint{width}")
+    if width == 64:
+        high, low = lax.split(lax.convert_element_type(_paired_words(key, 2 * size), dtype), (size, size))
+        out = lax.bitwise_or(lax.shift_left(high, dtype.type(32)), low)
+    else:
+        # A word holds several narrow elements, the first in its lowest bits.
+        words = _paired_words(key, -(-size * width // 32))
+        shape_of_parts = (*words.shape, 32 // width)
+        shifts = lax.mul(lax.broadcasted_iota(_UINT32, shape_of_parts, 1), _UINT32.type(width % 32))
+        parts = lax.shift_right_logical(lax.broadcast_in_dim(words, shape_of_parts, (0,)), shifts)
+        flat = lax.reshape(lax.convert_element_type(parts, dtype), (size_of(shape_of_parts),))
+        out = lax.slice_in_dim(flat, 0, size)
+    return lax.reshape(out, shape)
+
+
 def _halves(key: PRNGKey) -> tuple[Any, Any]:
     return lax.slice_in_dim(key, 0, 2), lax.slice_in_dim(key, 2, 4)
 
@@ -152,7 +203,8 @@ def _rbg_seed(high: Array, low: Array) -> Array:
 
 
 def _rbg_split(key: PRNGKey, shape: tuple) -> Array:
-    return lax.concatenate([_threefry_split(half, shape) for half in _halves(key)], len(shape))
+    split = threefry2x32.in_context.split
+    return lax.concatenate([split(half, shape) for half in _halves(key)], len(shape))
 
 
 def _rbg_fold_in(key: PRNGKey, high: Array, low: Array) -> Array:
@@ -186,6 +238,8 @@ threefry2x32 = register(
         lambda key, width, shape: _threefry_bits_at(key, width, position_counters(shape)),
         _threefry_fold_in,
         _threefry_bits_at,
+        _threefry_split_at,
+        Generator("threefry2x32", "fry", (2,), _threefry_seed, _paired_split, _paired_bits, _threefry_fold_in),
     )
 )
 rbg = register(Generator("rbg", "rbg", (4,), _rbg_seed, _rbg_split, _rbg_bits, _rbg_fold_in))

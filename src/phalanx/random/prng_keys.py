@@ -8,6 +8,7 @@ distribution checks its key by `single_key`.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NewType
 
 import numpy as np
@@ -44,8 +45,8 @@ _UINT32 = np.dtype(np.uint32)
 
 
 @memoize("random.generator_programs", 4096)
-def _program(primitive: KeyPrimitive, avals: tuple, params: tuple) -> Any:
-    """Trace the function that a primitive computes on the words of its operands."""
+def _program(primitive: KeyPrimitive, avals: tuple, params: tuple, partitionable: bool) -> Any:
+    """Trace the function that a primitive computes on the words of its operands, under `threefry_partitionable`."""
     # Keys are lowered as arrays of words with hidden last dimensions; the function of one key is mapped over all keys.
     fun = primitive.on_words(*avals, **dict(params))
     for _ in range(avals[0].ndim):
@@ -64,7 +65,8 @@ class KeyPrimitive(Primitive):
         raise NotImplementedError
 
     def lower(self, ctx: LoweringContext, *operands: Any, **params: Any) -> Any:
-        return ctx.call(_program(self, tuple(ctx.avals_in), tuple(params.items())), operands)[0]
+        partitionable = state.context.threefry_partitionable
+        return ctx.call(_program(self, tuple(ctx.avals_in), tuple(params.items()), partitionable), operands)[0]
 
     def sharding_rule(self, *avals: ShapedArray, shape: tuple = (), **params: Any) -> ShardingRule:
         ndim = avals[0].ndim
@@ -109,7 +111,7 @@ class RandomSplit(KeyPrimitive, name="random_split"):
         return keys.with_shape((*keys.shape, *shape))
 
     def on_words(self, keys: ShapedArray, *, shape: tuple) -> Any:
-        return lambda key: keys.dtype.impl.split(key, shape)
+        return lambda key: keys.dtype.impl.in_context.split(key, shape)
 
 
 class RandomFoldIn(KeyPrimitive, name="random_fold_in"):
@@ -140,7 +142,17 @@ class RandomBits(KeyPrimitive, name="random_bits"):
         return ShapedArray((*keys.shape, *shape), np.dtype(f"uint{width}"))
 
     def on_words(self, keys: ShapedArray, *, width: int, shape: tuple) -> Any:
-        return lambda key: keys.dtype.impl.bits(key, width, shape)
+        return lambda key: keys.dtype.impl.in_context.bits(key, width, shape)
+
+
+class RandomUse(KeyPrimitive, name="random_use"):
+    """The same keys, recorded as consumed by a sampler that reads their words."""
+
+    def abstract_eval(self, keys: ShapedArray) -> Any:
+        return keys
+
+    def on_words(self, keys: ShapedArray) -> Any:
+        return lambda key: key
 
 
 def seed_words(seed: ArrayLike) -> tuple[Any, Any]:
@@ -157,6 +169,18 @@ random_seed_p = RandomSeed()
 random_split_p = RandomSplit()
 random_fold_in_p = RandomFoldIn()
 random_bits_p = RandomBits()
+random_use_p = RandomUse()
+
+
+def use_key(key: Array) -> Array:
+    """Record under the option `debug_key_reuse` that a sampler consumes a key whose words it reads."""
+    return random_use_p(key) if state.context.debug_key_reuse else key
+
+
+def split_key(key: Array, num: int) -> list[Array]:
+    """Split a typed key, or each key of an array, into `num` keys."""
+    keys = random_split_p(key, shape=(num,))
+    return [lax.index_in_dim(keys, i, key.ndim, keepdims=False) for i in range(num)]
 
 
 _key_dtype = memoize("random.key_dtype", 256)(KeyDtype)
@@ -211,15 +235,16 @@ def key(seed: ArrayLike, *, impl: str | Generator | KeyDtype | None = None, dtyp
             "random.key", expected="impl or dtype", got="both", fix="leave out impl, which dtype implies"
         )
     made = key_dtype(dtype if dtype is not None else impl)
+    offset = state.context.random_seed_offset
     # A concrete seed is split into words on the host, without a compiled program.
     if isinstance(seed, int | np.integer | np.bool_):
-        return random_wrap_p(made.impl.seed(*_host_words(seed)), dtype=made)
+        return random_wrap_p(made.impl.seed(*_host_words(seed + offset if offset else seed)), dtype=made)
     aval = get_aval(seed)
     if aval.ndim:
         raise ShapeError(
             "random.key", expected="one seed", got=aval.str_short(), fix="map over several seeds with vmap"
         )
-    return random_seed_p(seed, dtype=made)
+    return random_seed_p(lax.add(seed, aval.dtype.type(offset)) if offset else seed, dtype=made)
 
 
 def _host_words(seed: int) -> tuple[np.uint32, np.uint32]:
@@ -235,6 +260,8 @@ def _host_words(seed: int) -> tuple[np.uint32, np.uint32]:
 
 def PRNGKey(seed: ArrayLike, *, impl: str | Generator | KeyDtype | None = None) -> Array:
     """Make a raw key from a seed: an array of uint32 words. Prefer `key`, which makes a typed key.
+
+    Under the option `enable_custom_prng` the key is typed, too.
 
     Args:
       seed: an integer, or an integer array of rank 0. Only the lowest 32 bits are used, unless `enable_x64` is on.
@@ -252,7 +279,8 @@ def PRNGKey(seed: ArrayLike, *, impl: str | Generator | KeyDtype | None = None) 
       >>> random.PRNGKey(7).tolist()
       [0, 7]
     """
-    return random_unwrap_p(key(seed, impl=impl))
+    made = key(seed, impl=impl)
+    return made if state.context.enable_custom_prng else random_unwrap_p(made)
 
 
 def wrap_key_data(
@@ -320,6 +348,19 @@ def key_impl(keys: KeyLike) -> str:
     return as_keys("key_impl", keys)[0].dtype.impl.name
 
 
+def _discourage_raw_key(where: str, level: str) -> None:
+    """Warn or raise about a raw key, as the option `legacy_prng_key` says."""
+    error = ArgumentError(
+        f"random.{where}, key",
+        expected=f"a typed key, since legacy_prng_key is {level!r}",
+        got="a raw key, an array of uint32 words",
+        fix="make keys with phalanx.random.key(seed), or convert raw ones with random.wrap_key_data",
+    )
+    if level == "error":
+        raise error
+    warnings.warn(str(error), UserWarning, stacklevel=4)
+
+
 def as_keys(where: str, keys: KeyLike) -> tuple[Any, bool]:
     """Convert a key argument to typed keys; return them and whether they were raw."""
     dtype = getattr(keys, "dtype", None)
@@ -329,6 +370,8 @@ def as_keys(where: str, keys: KeyLike) -> tuple[Any, bool]:
     made = key_dtype()
     shape = getattr(keys, "shape", None)
     if dtype == np.uint32 and shape is not None and tuple(shape[-1:]) == made.key_shape:
+        if state.context.legacy_prng_key != "allow":
+            _discourage_raw_key(where, state.context.legacy_prng_key)
         return random_wrap_p(keys, dtype=made), True
     raise ArgumentTypeError(
         f"random.{where}, key",

@@ -14,8 +14,6 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from phalanx import lax
 from phalanx.core import (
     ZERO,
@@ -32,7 +30,7 @@ from phalanx.engine import ir, memoize
 from phalanx.lax.prng.key_words import random_unwrap_p, random_wrap_p
 from phalanx.lax.shape import dim_names
 from phalanx.random.prng_implementations import position_counters
-from phalanx.random.prng_keys import random_bits_p, random_fold_in_p
+from phalanx.random.prng_keys import random_bits_p, split_key
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms import move_mapped_dim, vmap
@@ -73,16 +71,26 @@ def bits_at(key: Array, width: int, at: SampleShape) -> Array:
     """Draw random bits from a typed key.
 
     Args:
-      key: the key.
+      key: the key, or an array with a key for each element (see `keys_of_elements`).
       width: the number of bits of each element: 8, 16, 32 or 64.
       at: the shape of the result, or the part of a larger array to draw.
     """
+    if key.ndim:
+        return random_bits_p(key, width=width, shape=())
     if isinstance(at, Positions):
-        return key.dtype.impl.bits_at(random_unwrap_p(key), width, at)
+        return key.dtype.impl.in_context.bits_at(random_unwrap_p(key), width, at)
     if isinstance(at, SelectedPositions):
         whole = lax.reshape(random_bits_p(key, width=width, shape=at.whole), (math.prod(at.whole),))
         return lax.gather(whole, lax.expand_dims(at.low, (at.low.ndim,)), _TAKE, (1,), mode="clip")
     return random_bits_p(key, width=width, shape=at)
+
+
+def keys_of_elements(key: Array, at: SampleShape) -> Array:
+    """A key for each element, as `random.split` makes them; the key itself if its generator has none at positions."""
+    split_at = key.dtype.impl.in_context.split_at
+    if not isinstance(at, Positions) or split_at is None:
+        return key
+    return random_wrap_p(split_at(random_unwrap_p(key), at), dtype=key.dtype)
 
 
 class RejectionLoop(Primitive):
@@ -106,7 +114,7 @@ class RejectionLoop(Primitive):
         self, words: ShapedArray, high: ShapedArray, *avals: ShapedArray, dtype: KeyDtype, whole: tuple
     ) -> bool:
         # Shards need the bits at given positions, or the whole array on each device, whose shape must then be static.
-        return dtype.impl.bits_at is not None or (is_constant_shape(whole) and not high.ndim)
+        return dtype.impl.in_context.bits_at is not None or (is_constant_shape(whole) and not high.ndim)
 
     def abstract_eval(
         self,
@@ -139,7 +147,8 @@ class RejectionLoop(Primitive):
         return ShardingRule(operands, [each], whole=["word"])
 
     def lower(self, ctx: LoweringContext, *operands: ir.Value, dtype: KeyDtype, whole: tuple) -> ir.Value:
-        return ctx.call(_trace_loop(self, tuple(ctx.avals_in), dtype, whole), operands)[0]
+        impl = dtype.impl.in_context
+        return ctx.call(_trace_loop(self, tuple(ctx.avals_in), dtype, impl.bits_at is not None, whole), operands)[0]
 
     jvp = ZERO
 
@@ -155,11 +164,15 @@ class RejectionLoop(Primitive):
 
 
 @memoize("random.rejection_loops", 1024)
-def _trace_loop(primitive: RejectionLoop, avals: tuple, dtype: KeyDtype, whole: tuple) -> Jaxpr:
-    """Trace a loop for operands of these types, which are shards of arrays of the shape `whole`."""
+def _trace_loop(primitive: RejectionLoop, avals: tuple, dtype: KeyDtype, draws_at: bool, whole: tuple) -> Jaxpr:
+    """Trace a loop for operands of these types, which are shards of arrays of the shape `whole`.
+
+    Args:
+      draws_at: whether the generator can draw the bits at given positions.
+    """
 
     def draw(words: Array, high: Array, low: Array, *parameters: Array) -> Array:
-        if dtype.impl.bits_at is not None:
+        if draws_at:
             at: SampleShape = Positions(high, low)
         else:
             at = whole if low.shape == whole else SelectedPositions(whole, low)
@@ -171,12 +184,16 @@ def _trace_loop(primitive: RejectionLoop, avals: tuple, dtype: KeyDtype, whole: 
     return trace_to_jaxpr(lambda *xs: [draw(*xs)], avals, primitive.name)
 
 
-def sample_until_accepted(key: Array, propose: Callable[[Array], tuple], start: Array, is_done: Array) -> Array:
+def sample_until_accepted(
+    key: Array, propose: Callable[..., tuple], num_keys: int, start: Array, is_done: Array
+) -> Array:
     """Repeat a proposal until each element has accepted one; the body of a rejection sampler.
 
     Args:
-      key: the typed key; round i proposes with this key folded with i.
-      propose: from a key to (acceptances, proposed values), both of the shape of `start`.
+      key: the typed key; each round splits it into the key of the next round and the keys of its proposals.
+      propose: from `num_keys` keys and a mask of the elements that draw, to (acceptances, proposed values), both of the
+        shape of `start`.
+      num_keys: the number of keys of a proposal.
       start: the values of the elements that never draw.
       is_done: the elements that never draw.
 
@@ -185,37 +202,47 @@ def sample_until_accepted(key: Array, propose: Callable[[Array], tuple], start: 
     """
 
     def step(state: tuple) -> tuple:
-        i, done, value = state
-        accepted, proposal = propose(random_fold_in_p(key, i))
+        key, done, value = state
+        key, *keys = split_key(key, 1 + num_keys)
+        accepted, proposal = propose(*keys, lax.bitwise_not(done))
         # An element that is done keeps its value: later rounds draw for all elements.
         taken = lax.bitwise_and(accepted, lax.bitwise_not(done))
-        return lax.add(i, np.uint32(1)), lax.bitwise_or(done, accepted), lax.select(taken, proposal, value)
+        return key, lax.bitwise_or(done, accepted), lax.select(taken, proposal, value)
 
-    dims = tuple(range(start.ndim))
-    return lax.while_loop(
-        lambda state: lax.reduce_or(lax.bitwise_not(state[1]), dims), step, (np.uint32(0), is_done, start)
-    )[2]
+    return lax.while_loop(lambda state: any_element(lax.bitwise_not(state[1])), step, (key, is_done, start))[2]
+
+
+def any_element(mask: Array) -> Array:
+    """Whether any element of a mask is true."""
+    return lax.reduce_or(mask, tuple(range(mask.ndim)))
 
 
 def count_arrivals(
-    key: Array, waiting_time: Callable[[Array], Array], is_in_time: Callable[[Array], Array], start: Array
+    key: Array,
+    waiting_time: Callable[[Array], Array],
+    is_in_time: Callable[[Array], Array],
+    start: Array,
+    *,
+    draws_first: bool = False,
 ) -> Array:
     """Count arrivals before a deadline by adding up random waiting times; the body of the counting samplers.
 
     Args:
-      key: the typed key; round i draws with this key folded with i.
+      key: the typed key; each round splits it into the key of the next round and its own.
       waiting_time: from a key to waiting times of the shape of `start`.
       is_in_time: whether a time of arrival still counts.
       start: the time at which each element starts; infinity for the elements that never draw.
+      draws_first: whether a round draws with the first of both keys instead of the second.
 
     Returns:
       The counts, in the dtype of `start`.
     """
-    dims, one, zero = tuple(range(start.ndim)), lax.full_like(start, 1), lax.full_like(start, 0)
+    one, zero = lax.full_like(start, 1), lax.full_like(start, 0)
 
     def step(state: tuple) -> tuple:
-        i, time, count = state
-        time = lax.add(time, waiting_time(random_fold_in_p(key, i)))
-        return lax.add(i, np.uint32(1)), time, lax.add(count, lax.select(is_in_time(time), one, zero))
+        key, time, count = state
+        own, after = split_key(key, 2)[:: 1 if draws_first else -1]
+        time = lax.add(time, waiting_time(own))
+        return after, time, lax.add(count, lax.select(is_in_time(time), one, zero))
 
-    return lax.while_loop(lambda state: lax.reduce_or(is_in_time(state[1]), dims), step, (np.uint32(0), start, zero))[2]
+    return lax.while_loop(lambda state: any_element(is_in_time(state[1])), step, (key, start, zero))[2]

@@ -13,8 +13,8 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, ArgumentTypeError, dtypes, get_aval
 from phalanx.lax.shape import broadcast_to_shape
-from phalanx.random.distribution_parameters import broadcast_parameters, distribution, float_dtype, int_dtype, split_key
-from phalanx.random.prng_keys import check_shape, random_bits_p
+from phalanx.random.distribution_parameters import broadcast_parameters, distribution, float_dtype, int_dtype
+from phalanx.random.prng_keys import check_shape, random_bits_p, split_key
 from phalanx.random.rejection_sampling import SampleShape, bits_at
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, Shape, ShardingLike
 
@@ -32,6 +32,12 @@ def uniform_unit(key: Array, at: SampleShape, dtype: DTypeLike) -> Array:
     one = np.asarray(1, dtype).view(holder)[()]
     bits = lax.bitwise_or(lax.convert_element_type(shifted, holder), one)
     return lax.sub(lax.bitcast_convert_type(bits, dtype), np.asarray(1, dtype)[()])
+
+
+def uniform_pair(key: Array, shape: tuple, dtype: DTypeLike) -> tuple[Array, Array]:
+    """Two uniform numbers in [0, 1) for each element."""
+    pair = uniform_unit(key, (2, *shape), dtype)
+    return lax.index_in_dim(pair, 0, keepdims=False), lax.index_in_dim(pair, 1, keepdims=False)
 
 
 def uniform_between(key: Array, at: SampleShape, dtype: DTypeLike, low: ArrayLike, high: ArrayLike) -> Array:
@@ -222,11 +228,9 @@ def bernoulli(
     shape, (p,) = broadcast_parameters("bernoulli", shape, dtype, p=p)
     if mode == "low":
         return lax.lt(uniform_unit(key, shape, dtype), p)
-    key_high, key_low = split_key(key, 2)
-    # A uniform number u_high + eps u_low with twice the bits is below p if u_high - p < -eps u_low, where the left side
-    # is exact near p.
-    digit = lax.mul(uniform_unit(key_low, shape, dtype), dtypes.finfo(dtype).eps)
-    return lax.lt(lax.sub(uniform_unit(key_high, shape, dtype), p), lax.neg(digit))
+    high, low = uniform_pair(key, shape, dtype)
+    # A number high + eps low with twice the bits is below p if eps low < p - high; the difference is exact near p.
+    return lax.lt(lax.mul(low, dtypes.finfo(dtype).eps), lax.sub(p, high))
 
 
 def check_mode(where: str, mode: str) -> None:

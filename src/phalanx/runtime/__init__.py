@@ -33,6 +33,7 @@ from phalanx.runtime.in_flight import effects_barrier as effects_barrier
 from phalanx.runtime.layout import Format as Format, Layout as Layout
 from phalanx.runtime.lowering import (
     LoweringContext as LoweringContext,
+    add_frontend_attributes as add_frontend_attributes,
     emit_function as emit_function,
     lower_jaxpr_to_module as lower_jaxpr_to_module,
     make_dict_array as make_dict_array,

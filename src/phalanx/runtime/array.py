@@ -47,8 +47,8 @@ class ArrayType:
     @classmethod
     def _make(cls, aval: ShapedArray, sharding: Any, committed: bool) -> ArrayType:
         # Over Explicit axes, the sharding in the abstract value is the one that the array has.
-        in_type = aval.sharding if sharding is None else sharding.type_sharding(aval.ndim)
-        if in_type is not aval.sharding:
+        in_type = aval.type_sharding if sharding is None else sharding.type_sharding(aval.ndim)
+        if in_type is not aval.type_sharding:
             return cls(aval.update(sharding=in_type), sharding, committed)
         self = object.__new__(cls)
         self.aval, self.sharding, self.committed = aval, sharding, committed
@@ -336,6 +336,29 @@ class Array(Operators, metaclass=_ArrayMeta):
           The bytes.
         """
         return self._value.tobytes(order)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """The elements on the host as a read-only buffer (from Python 3.12 on: `memoryview(x)`, `numpy.frombuffer`)."""
+        return memoryview(self._value)  # type: ignore[arg-type]  # arrays of NumPy have it before 3.12, too
+
+    def clone(self) -> Array:
+        """Another array object with the same buffers.
+
+        Returns:
+          The array.
+        """
+        return Array(self._live(), self._type)
+
+    def platform(self) -> str:
+        """The name of the platform of its devices, such as "cpu".
+
+        Returns:
+          The name.
+        """
+        return str(next(iter(self.sharding.device_set)).platform)
+
+    # The origin of an array is not recorded, since reading the stack would cost more than most operations.
+    traceback = property(lambda self: None)
 
     def __bool__(self) -> bool:
         return bool(self._value)

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import re
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -19,12 +22,16 @@ import numpy as np
 from phalanx.core import (
     DeletedArrayError,
     Jaxpr,
+    ShapedArray,
     ShardingError,
     Tracer,
+    config,
     dce_jaxpr,
     effects,
+    get_aval,
     leak_error,
     physical_aval,
+    preserve_wide_types,
     select_flagged,
     state,
 )
@@ -36,6 +43,7 @@ from phalanx.engine import (
     client,
     compiler,
     explicit_transfer,
+    monitoring,
     unwrap_callback_error,
 )
 from phalanx.runtime import (
@@ -68,6 +76,9 @@ run_checks = Hook[RunChecks]("phalanx.spmd.communication", "phalanx.random.key_r
 # becomes part of its text, where XLA can fold it.
 INLINE_CONSTANT_SIZE = 256
 
+# XLA's options under `disable_most_optimizations`.
+_QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoweredProgram:
@@ -80,6 +91,7 @@ class LoweredProgram:
       constants: values that are passed as leading arguments at each call.
       devices: in partition order.
       in_shardings, out_shardings: one for each input and output; None where the partitioner chooses.
+      out_memories: the kind of memory of each output; None for the default memory.
       donated: numbers of the inputs whose buffers may be reused.
       committed: whether the results are committed to these devices.
       is_attached: whether the devices are ones of this process's clients, on which the program can run.
@@ -92,6 +104,7 @@ class LoweredProgram:
     devices: tuple[Device, ...]
     in_shardings: Sequence[Any]
     out_shardings: Sequence[Any]
+    out_memories: Sequence[str | None]
     donated: tuple[int, ...]
     committed: bool
     is_attached: bool
@@ -115,7 +128,8 @@ class LoweredProgram:
             self.devices,
             propagate_to_outputs=[s is None for s in self.out_shardings],
             host_callbacks=module.host_callbacks,
-            options=options or {},
+            options=(_QUICK if config.disable_most_optimizations else {}) | (options or {}),
+            levels=(config.optimization_level, config.memory_fitting_level),
             is_cacheable=module.is_self_contained and not module.inspections,
         )
         for inspection in module.inspections:
@@ -189,23 +203,38 @@ def lower(
         non_default_memory_kind(s) or m
         for s, m in zip(out_shardings, result_memories(closed, in_memories), strict=True)
     ]
-    module = lower_jaxpr_to_module(
-        closed,
-        platform or device_platform,
-        num_partitions=len(devices),
-        devices=devices,
-        name=name,
-        in_shardings=inputs if is_partitioned else None,
-        out_shardings=out_shardings if is_partitioned else None,
-        donated=[len(constants) + position[i] for i in donated if i in position],
-        memories=(in_memories, out_memories),
-        is_attached=is_attached,
-        slice_threshold=slice_threshold,
-    )
-    with explicit_transfer():  # The user's function closes over these values, so a transfer guard must not refuse them.
+    with monitoring.timed(monitoring.LOWER, fun_name=name):
+        module = lower_jaxpr_to_module(
+            closed,
+            platform or device_platform,
+            num_partitions=len(devices),
+            devices=devices,
+            name=name,
+            in_shardings=inputs if is_partitioned else None,
+            out_shardings=out_shardings if is_partitioned else None,
+            donated=[len(constants) + position[i] for i in donated if i in position],
+            memories=(in_memories, out_memories),
+            is_attached=is_attached,
+            slice_threshold=slice_threshold,
+        )
+    if config.dump_ir_to:
+        _dump(module, config.dump_ir_to, name)
+    _warn_of_large_constants(constants, name)
+    # The user's function closes over these values, so a transfer guard must not refuse them.
+    with explicit_transfer(), preserve_wide_types(program):
         placed = [transfer.put(c, replicated)._buffer for c in constants] if is_attached else []
     return LoweredProgram(
-        program, module, kept, placed, devices, in_shardings, out_shardings, tuple(donated), committed, is_attached
+        program=program,
+        module=module,
+        kept=kept,
+        constants=placed,
+        devices=devices,
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        out_memories=out_memories,
+        donated=tuple(donated),
+        committed=committed,
+        is_attached=is_attached,
     )
 
 
@@ -214,14 +243,18 @@ def _apply_typed_shardings(program: Jaxpr, declared: Sequence[Any], devices: tup
 
     Where every axis of the mesh is Explicit, the type decides: an output without a sharding in its type is replicated.
     """
-    typed = [v.aval.sharding for v in (*program.outvars, *program.invars) if v.aval.sharding is not None]
+    typed = [v.aval.type_sharding for v in (*program.outvars, *program.invars) if v.aval.type_sharding is not None]
     if not typed or typed[0].mesh.auto_axes or typed[0].mesh.size != len(devices):
         return declared
-    replicated = typed[0].replicated
+    mesh = typed[0].mesh.on(devices)
     return [
-        s if s is not None else NamedSharding((a := v.aval.sharding or replicated).mesh.on(devices), a.spec.canonical)
+        s if s is not None else NamedSharding(mesh, (v.aval.type_sharding or _replicate(typed[0], v.aval)).spec)
         for v, s in zip(program.outvars, declared, strict=True)
     ]
+
+
+def _replicate(sharding: NamedSharding, aval: ShapedArray) -> NamedSharding:
+    return sharding.with_spec(PartitionSpec.of_dims([()] * aval.ndim))
 
 
 def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
@@ -233,6 +266,27 @@ def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
     # Arrays on devices are never inlined: their values would have to be transferred to the host first.
     large = [not (isinstance(c, np.ndarray) and c.size <= INLINE_CONSTANT_SIZE) for c in program.consts]
     return program.hoist_some(large), select_flagged(program.consts, large)
+
+
+def _dump(module: Any, folder: str, name: str) -> None:
+    """Write a module to the folder of `dump_ir_to`."""
+    os.makedirs(folder, exist_ok=True)
+    count = len(os.listdir(folder))
+    with open(os.path.join(folder, f"{count:04}_{re.sub(r'[^A-Za-z0-9_]', '_', name)}.mlir"), "w") as file:
+        file.write(str(module.module))
+
+
+def _warn_of_large_constants(constants: list, name: str) -> None:
+    limit = config.captured_constants_warn_bytes
+    total = sum(c.nbytes for c in constants)
+    if 0 <= limit < total:
+        largest = ", ".join(get_aval(c).str_short() for c in sorted(constants, key=lambda c: -c.nbytes)[:3])
+        warnings.warn(
+            f"{name} closes over constants of {total} bytes in all, the largest of them {largest}, which each of its "
+            "programs holds; pass them as arguments, or set captured_constants_warn_bytes to a larger number",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 class CompiledProgram:
@@ -263,7 +317,7 @@ class CompiledProgram:
         self.has_effects = bool(lowered.program.effects)
         self.has_ordered_effects = bool(effects.ordered(lowered.program.effects))
         outputs = zip(
-            lowered.program.outvars, _output_shardings(lowered, executable), lowered.module.memories, strict=True
+            lowered.program.outvars, _output_shardings(lowered, executable), lowered.out_memories, strict=True
         )
         self.out_types = [
             ArrayType(v.aval, s if m == non_default_memory_kind(s) else s.with_memory_kind(m), lowered.committed)
@@ -383,8 +437,11 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     for v, s, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
         ndim = physical_aval(v.aval).ndim
         if s is None:
-            over = auto if v.aval.sharding is None else v.aval.sharding.mesh.on(lowered.devices)
+            over = auto if v.aval.type_sharding is None else v.aval.type_sharding.mesh.on(lowered.devices)
             s = from_hlo_sharding(chosen, lowered.devices, over, ndim)
+            # A sharding in a type has an entry for each dimension.
+            if v.aval.type_sharding is not None and isinstance(s, NamedSharding):
+                s = s.with_spec(PartitionSpec.of_dims(s.axes(ndim)))
         out.append(reorder_devices(s, lowered.devices, ndim))
     return out
 

@@ -75,7 +75,7 @@ class PartitionedCalls:
             if module.is_attached and module.platform not in self._platforms:
                 custom_call_partitioner.register(self.target, module.platform, self._split)
                 self._platforms.add(module.platform)
-        module.keep_alive.append(operation)
+        module.add_keepalive(operation)
         attributes = {
             "backend_config": ir.StringAttr.get(text),
             "api_version": i32(2),

@@ -96,5 +96,7 @@ def named_sharding(program: Jaxpr, abstract: bool = False) -> Any:
         if found is not None:
             return found
     # A constant moves to the devices of the program, unless its type has a sharding.
-    split = (x.sharding for v, x in zip(program.constvars, program.consts, strict=True) if v.aval.sharding is not None)
+    split = (
+        x.sharding for v, x in zip(program.constvars, program.consts, strict=True) if v.aval.type_sharding is not None
+    )
     return None if abstract else next(split, None)

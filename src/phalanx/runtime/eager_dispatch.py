@@ -17,6 +17,7 @@ from phalanx.core import (
     ArgumentTypeError,
     Primitive,
     Tracer,
+    check_allowed,
     eager,
     get_aval,
     inner_jaxprs,
@@ -73,14 +74,13 @@ def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
         raise _unhashable_parameter(primitive, params) from error
     if call is None:
         call = calls[key] = compile_operation(primitive, types, params)
-    out = call(args)
-    if state.context.debug_nans or state.context.debug_infs:
-        check_values(primitive.name, out)
+    out = check_values(primitive.name, call(args))
     return out if primitive.multiple else out[0]
 
 
 def compile_operation(primitive: Primitive, types: Sequence[ArrayType], params: dict) -> CompiledCall:
     """Compile one operation for arguments of these types."""
+    check_allowed("no_execution", f"a run of {primitive.name}")
     apply = functools.partial(primitive.bind_as_list, **params)
     return compile_call(trace_to_jaxpr(apply, [t.aval for t in types], primitive.name), types, primitive.name)
 
@@ -101,13 +101,13 @@ def _unhashable_parameter(primitive: Primitive, params: dict) -> ArgumentTypeErr
     )
 
 
-def check_values(name: str, out: Sequence[Array]) -> None:
-    """With `debug_nans` or `debug_infs`, refuse results that hold such values.
+def check_values(name: str, out: list[Array]) -> list[Array]:
+    """Return the results of an operation; with `debug_nans` or `debug_infs`, refuse results that hold such values.
 
     Raises:
       FloatingPointError: a result has a NaN or an infinity, and the option forbids it.
     """
-    for x in out:
+    for x in out if state.context.debug_nans or state.context.debug_infs else ():
         kind = getattr(x.dtype, "kind", "")
         if kind not in "fcV" or not np.issubdtype(np.asarray(x).astype(np.complex128).dtype, np.inexact):
             continue
@@ -118,6 +118,7 @@ def check_values(name: str, out: Sequence[Array]) -> None:
         ):
             if is_checked and found(value).any():
                 raise FloatingPointError(f"invalid value ({text}) encountered in {name}")
+    return out
 
 
 eager.provide(run=run)

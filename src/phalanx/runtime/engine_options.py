@@ -48,6 +48,38 @@ compilation_cache.take_settings(
 )
 
 
+def set_cache_dir(path: str) -> None:
+    """Set the folder of the compilation cache on disk, as `config.update("compilation_cache_dir", path)` does.
+
+    The folder must be writable by trusted users only, because its entries are machine code.
+
+    Args:
+      path: the folder; it is created when the first entry is written.
+
+    Examples:
+      >>> from phalanx.experimental.compilation_cache import compilation_cache
+      >>> before = config.compilation_cache_dir
+      >>> compilation_cache.set_cache_dir("programs")
+      >>> config.compilation_cache_dir
+      'programs'
+      >>> compilation_cache.set_cache_dir(before)
+    """
+    config.update("compilation_cache_dir", path)
+
+
+def reset_cache() -> None:
+    """Set the counts of hits, misses and writes of the compilation cache on disk to zero.
+
+    Nothing else is kept between compilations: the settings are read and entries are looked up at each of them. No entry
+    is removed.
+
+    Examples:
+      >>> from phalanx.experimental.compilation_cache import compilation_cache
+      >>> compilation_cache.reset_cache()
+    """
+    compilation_cache.reset_counts()
+
+
 _level = choice(None, *guards.LEVELS)
 
 
@@ -71,7 +103,3 @@ transfer_guard = Option(
 )
 
 declare(globals())
-
-for _option in _directions:
-    if _option.value and _option.on_update:  # set in the environment, so that no `update` has passed it on
-        _option.on_update(_option.value)

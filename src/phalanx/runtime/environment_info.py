@@ -33,7 +33,7 @@ def print_environment_info(return_string: bool = False) -> str | None:
             *(
                 f"{k}={v}"
                 for k, v in sorted(os.environ.items())
-                if k.startswith(("PHALANX_", "XLA_", "CUDA_", "NVIDIA_"))
+                if k.startswith(("PHALANX_", "JAX_", "XLA_", "CUDA_", "NVIDIA_"))
             ),
             *(f"cache {k}: {n.entries} entries, {n.misses} misses" for k, n in cache_sizes().items() if n.entries),
         ]

@@ -30,6 +30,7 @@ from phalanx.core import (
     equation_sharding_rule,
     pause_collector,
     physical_aval,
+    preserve_wide_types,
     remove_dead_code,
     state,
     trace_to_jaxpr,
@@ -97,7 +98,9 @@ class LoweringContext(OperationBuilder):
         self.eqn = outer
         return out
 
-    def call(self, program: Jaxpr, operands: Sequence[Any], name: str | None = None) -> list:
+    def call(
+        self, program: Jaxpr, operands: Sequence[Any], name: str | None = None, metadata: Sequence[tuple[str, str]] = ()
+    ) -> list:
         """Call the function of an inner jaxpr, which all calls with operands of the same shardings share.
 
         Tokens of the ordered effects of the jaxpr are passed and returned first.
@@ -106,6 +109,7 @@ class LoweringContext(OperationBuilder):
           program: the jaxpr.
           operands: IR values.
           name: the function's name, if not that of the jaxpr.
+          metadata: XLA metadata that the call carries.
 
         Returns:
           The results as IR values.
@@ -126,7 +130,10 @@ class LoweringContext(OperationBuilder):
         )
         types = [self.type(ORDER_TOKEN)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
         inputs = [*self.leading.values(), *map(self.token, ordered), *operands]
-        results = list(func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs).results)
+        call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs)
+        if metadata:
+            call.operation.attributes[FRONTEND_ATTRIBUTES] = to_frontend_attributes(dict(metadata))
+        results = list(call.results)
         self.tokens.update(zip(ordered, results, strict=False))
         given = dict(zip(program.invars, operands, strict=True))  # an output that is an input needs no result
         return [given.get(v, x) for v, x in zip(program.outvars, results[len(ordered) :], strict=True)]
@@ -136,6 +143,24 @@ class LoweringContext(OperationBuilder):
         if (found := self.tokens.get(effect)) is None:
             found = self.tokens[effect] = self.constant(np.int32(0), ORDER_TOKEN)
         return found
+
+
+FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
+
+
+def add_frontend_attributes(x: ir.Value, metadata: Sequence[tuple[str, str]]) -> None:
+    """Add XLA metadata to the operation that computes a value; inner settings take precedence over later ones."""
+    operation = x.owner
+    if isinstance(operation, ir.Block):  # an argument of the function, which no operation computes
+        return
+    attributes = operation.attributes
+    held = ir.DictAttr(attributes[FRONTEND_ATTRIBUTES]) if FRONTEND_ATTRIBUTES in attributes else ()
+    attributes[FRONTEND_ATTRIBUTES] = to_frontend_attributes(dict(metadata) | {a.name: a.attr for a in held})
+
+
+def to_frontend_attributes(metadata: dict[str, Any]) -> ir.Attribute:
+    """XLA metadata as an MLIR dictionary; values are strings or string attributes."""
+    return ir.DictAttr.get({k: ir.StringAttr.get(v) if isinstance(v, str) else v for k, v in metadata.items()})
 
 
 def _as_list(out: Any) -> list:
@@ -151,8 +176,10 @@ def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -
     try:
         for eqn in program.eqns:
             where, name = eqn.source, eqn.primitive.name
+            metadata: Sequence[Any] = ()
             if type(where) is ScopedTraceback:
-                where, name = where.traceback, "/".join((*where.scope, name))
+                metadata = [entry for entry in where.scope if type(entry) is tuple]
+                where, name = where.traceback, "/".join([*(s for s in where.scope if type(s) is str), name])
             # A location is entered only when it changes: most consecutive operations of a rule share one.
             loc = ctx.module.location(where, name)
             if loc is not entered:
@@ -162,6 +189,9 @@ def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -
                 loc.__enter__()
             ctx.eqn = eqn
             lower_equation(ctx, eqn, env)
+            if metadata:
+                for v in eqn.outvars:
+                    add_frontend_attributes(env[v], metadata)
     finally:
         if entered is not None:
             entered.__exit__(None, None, None)
@@ -193,7 +223,7 @@ def lower_equation(ctx: LoweringContext, eqn: Eqn, env: dict[Var, Any]) -> None:
     if sharding is not None:
         ctx.module.inferred_shardings[env[eqn.outvars[0]]] = sharding
     for v in eqn.outvars:
-        if v.aval.sharding is not None:
+        if v.aval.type_sharding is not None:
             env[v] = ctx.module.apply_sharding(env[v], v.aval)
 
 
@@ -373,7 +403,7 @@ def lower_jaxpr_to_module(
       manual: for a jaxpr that each device of a mesh runs, the mesh and its manual axes, which collectives read.
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
     """
-    with pause_collector(), mlir.make_context(), ir.Location.unknown():
+    with pause_collector(), preserve_wide_types(program), mlir.make_context(), ir.Location.unknown():
         module = ModuleContext(
             to_symbol(f"jit_{name}"),
             (platform,),

@@ -16,10 +16,7 @@ from phalanx.sharding import Sharding
 
 def non_default_memory_kind(sharding: Sharding | None) -> str | None:
     """The memory kind of a sharding, if it is not the default one of its devices."""
-    if sharding is None or sharding.memory_kind is None:
-        return None
-    kind = sharding.memory_kind
-    return None if kind == sharding._internal_device_list.default_memory_kind else kind
+    return None if sharding is None else sharding.non_default_memory_kind
 
 
 def to_default_memory(sharding: Sharding) -> Sharding:

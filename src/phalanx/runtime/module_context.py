@@ -101,6 +101,7 @@ class ModuleContext:
         self.memories: Sequence[str | None] = ()  # of the results of `main`; None for the default memory
         self.manual = manual  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # of collectives
+        self.sharding_groups = itertools.count()  # numbers of groups of values that are sharded alike
 
     @property
     def is_partitioned(self) -> bool:
@@ -127,20 +128,24 @@ class ModuleContext:
 
     def apply_sharding(self, x: Any, aval: Any) -> Any:
         """Constrain a value to the sharding in its type; the partitioner may use the axes that are not Explicit."""
-        if (size := aval.sharding.mesh.size) != self.num_partitions:
+        if (size := aval.type_sharding.mesh.size) != self.num_partitions:
             raise ShardingError(
                 "lowering of a program",
                 expected=f"a mesh of the {self.num_partitions} devices that the program runs on",
-                got=f"{aval.str_short()} over {aval.sharding.mesh}",
+                got=f"{aval.str_short()} over {aval.type_sharding.mesh}",
                 fix="give the program arguments on that mesh, or in_shardings",
             )
         if size == 1:
             return x
         if (attribute := self.constraints.get(aval)) is None:
-            attribute = self.constraints[aval] = sdy_type(self, aval.sharding, physical_aval(aval).ndim)
+            attribute = self.constraints[aval] = sdy_type(self, aval.type_sharding, physical_aval(aval).ndim)
         return ir.Operation.create(
             sdy.ShardingConstraintOp.OPERATION_NAME, [self.type(aval)], [x], {"sharding": attribute}
         ).results[0]
+
+    def add_keepalive(self, thing: Any) -> None:
+        """Keep an object alive as long as this module."""
+        self.keep_alive.append(thing)
 
     def add_function(self, key: Any, name: str, emit: Callable[[str], Any]) -> Any:
         """Return the function of `key` for the current platform, emitted on the first request."""

@@ -161,7 +161,7 @@ def fill_unconstrained(sharding: Sharding, held: Sharding | None, ndim: int) -> 
         return sharding
     present = held.axes(ndim) if isinstance(held, NamedSharding) and held.mesh is sharding.mesh else [()] * ndim
     free = [axes or None if not set(sharding.spec.axes).intersection(axes) else None for axes in present]
-    entries = [axes if entry is UNCONSTRAINED else entry for entry, axes in zip(sharding.spec, free)]
+    entries = [axes if entry is UNCONSTRAINED else entry for entry, axes in zip(sharding.spec.partitions, free)]
     return sharding.with_spec(PartitionSpec(*entries))
 
 

@@ -73,10 +73,10 @@ class Sharding(ShardingBase):
       (True, True)
     """
 
-    __slots__ = ("__weakref__", "_memo", "is_fully_replicated", "memory_kind")
+    __slots__ = ("__weakref__", "_memo", "is_fully_replicated", "non_default_memory_kind")
     _fields: ClassVar[tuple[str, ...]]  # names of the constructor's arguments except the memory kind
     _memo: dict[Any, Any]
-    memory_kind: str | None
+    non_default_memory_kind: str | None  # None for the default memory, however it was given
     is_fully_replicated: bool  # whether every device holds the full array
     _internal_device_list: DeviceList  # the devices as jaxlib's list
     _device_assignment: tuple[Device, ...]  # the devices in the order of a program's partitions
@@ -106,9 +106,12 @@ class Sharding(ShardingBase):
     @property
     def canonical(self) -> Self:
         """The representative of all spellings of this placement, for use in cache keys."""
-        # Naming the default memory explicitly is a different spelling of the same placement.
-        is_named = self.memory_kind is not None and self.memory_kind == _default_memory(self)
-        return self.with_memory_kind(None) if is_named else self
+        return self
+
+    @property
+    def memory_kind(self) -> str | None:
+        """The kind of memory that holds the array; None if the devices have only one, or are not attached."""
+        return self.non_default_memory_kind or cast(str | None, self._internal_device_list.default_memory_kind)
 
     @property
     @memoize_method
@@ -244,7 +247,10 @@ class Sharding(ShardingBase):
         # Interning makes the common case a pointer comparison; only different kinds of shardings compare tilings.
         if self is other or self.canonical is other.canonical:
             return True
-        if self._device_assignment != other._device_assignment or _memory(self) != _memory(other):
+        if (
+            self._device_assignment != other._device_assignment
+            or self.non_default_memory_kind != other.non_default_memory_kind
+        ):
             return False
         return self.tiling(ndim).is_equal(other.tiling(ndim))
 
@@ -297,7 +303,8 @@ class Sharding(ShardingBase):
         return None
 
     def _format(self, what: str) -> str:
-        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
+        kind = self.non_default_memory_kind
+        memory = "" if kind is None else f", memory_kind={kind!r}"
         return f"{type(self).__name__}({what}{memory})"
 
     def _describe_split(self, dim: int) -> str:
@@ -333,25 +340,19 @@ def intern_sharding(
     Raises:
       ShardingError: the devices do not have this memory kind.
     """
-    cls, *_, memory_kind = key
+    cls, *arguments, memory_kind = key
     _check_memory_kind(devices, memory_kind, where)
+    if memory_kind is not None and devices and memory_kind == devices[0].default_memory().kind:
+        memory_kind = None  # a different spelling of the same placement
 
     def make() -> S:
         sharding = ShardingBase.__new__(cls)
         ShardingBase.__init__(sharding)
-        for name, value in (attributes | {"_memo": {}, "memory_kind": memory_kind}).items():
+        for name, value in (attributes | {"_memo": {}, "non_default_memory_kind": memory_kind}).items():
             setattr(sharding, name, value)
         return cast(S, sharding)
 
-    return table.get_or_make(key, make)
-
-
-def _default_memory(sharding: Sharding) -> str | None:
-    return cast(str | None, sharding._internal_device_list.default_memory_kind)
-
-
-def _memory(sharding: Sharding) -> str | None:
-    return sharding.memory_kind or _default_memory(sharding)
+    return table.get_or_make((cls, *arguments, memory_kind), make)
 
 
 def _check_memory_kind(devices: Sequence[Device], kind: str | None, where: str) -> None:

@@ -31,12 +31,12 @@ def infer_result_types(primitive: Primitive, avals: Sequence[ShapedArray], param
     Raises:
       ShardingError: the operands are on different meshes, or their shardings do not determine those of the results.
     """
-    sharding = next(a.sharding for a in avals if a.sharding is not None)
+    sharding = next(a.type_sharding for a in avals if a.type_sharding is not None)
     _check_one_mesh(primitive.name, avals, sharding.mesh)
     found = primitive.abstract_eval(*[a.drop_sharding() for a in avals], **params)
     results = list(found) if primitive.multiple else [found]
     # Without a sharded dimension nothing propagates, and operations without a sharding rule are accepted too.
-    if any(axes for a in avals if a.sharding is not None for axes in a.sharding.spec.dims):
+    if any(axes for a in avals if a.type_sharding is not None for axes in a.type_sharding.spec.dims):
         dims = _Propagation(primitive, avals, params, sharding.mesh).result_dims(results)
     else:
         dims = [((),) * len(y.shape) for y in results]
@@ -48,11 +48,11 @@ def infer_result_types(primitive: Primitive, avals: Sequence[ShapedArray], param
 
 def _check_one_mesh(name: str, avals: Sequence[ShapedArray], mesh: Mesh | AbstractMesh) -> None:
     for a in avals:
-        if a.sharding is not None and a.sharding.mesh is not mesh:
+        if a.type_sharding is not None and a.type_sharding.mesh is not mesh:
             raise ShardingError(
                 name,
                 expected=f"operands over one mesh, {mesh}",
-                got=f"{_format_avals(avals)}, one of them over {a.sharding.mesh}",
+                got=f"{_format_avals(avals)}, one of them over {a.type_sharding.mesh}",
                 fix="bring them to one mesh with phalanx.reshard(x, NamedSharding(mesh, spec))",
             )
 
@@ -82,8 +82,8 @@ class _Propagation:
     def result_dims(self, results: Sequence[ShapedArray]) -> list[tuple[DimAxes, ...]]:
         """For each result, the axes that shard each of its dimensions."""
         for names, aval in zip(self.rule.operands, self.avals, strict=True):
-            if aval.sharding is not None:
-                for dim, (name, axes) in enumerate(zip(names, aval.sharding.spec.dims, strict=True)):
+            if aval.type_sharding is not None:
+                for dim, (name, axes) in enumerate(zip(names, aval.type_sharding.spec.dims, strict=True)):
                     # An axis of one device shards nothing, so it does not violate a need for replication.
                     if axes and (self.mesh.num_parts(axes) > 1 or name not in self.rule.whole):
                         self._add(name, axes, aval, dim)

@@ -77,7 +77,7 @@ class GSPMDSharding(Sharding):
         tiling = self.tiling(ndim)
         parts = (*tiling.parts[:position], 1, *tiling.parts[position:])
         wider = Tiling(parts, np.insert(tiling.coordinates, position, 0, axis=1))
-        return GSPMDSharding(self._device_assignment, tiling_to_hlo(wider), self.memory_kind)
+        return GSPMDSharding(self._device_assignment, tiling_to_hlo(wider), self.non_default_memory_kind)
 
     @memoize_method
     def tiling(self, ndim: int) -> Tiling:
@@ -140,7 +140,7 @@ def reorder_devices(sharding: Sharding, devices: Sequence[Device], ndim: int) ->
     order = tuple(devices)
     if sharding._device_assignment == order:
         return sharding
-    return GSPMDSharding(order, tiling_to_hlo(sharding.tiling_in_order(order, ndim)), sharding.memory_kind)
+    return GSPMDSharding(order, tiling_to_hlo(sharding.tiling_in_order(order, ndim)), sharding.non_default_memory_kind)
 
 
 _shardings: Cache[Any, GSPMDSharding] = Cache("sharding.gspmd_shardings", weak="values")

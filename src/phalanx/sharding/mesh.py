@@ -11,14 +11,14 @@ import functools
 import math
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
-from phalanx.core import ArgumentError, ShardingError, state
+from phalanx.core import ArgumentError, ShardingError, check_allowed, disallow_mesh_context_manager, state
 from phalanx.engine import Cache, api_boundary_class
 from phalanx.engine.client import Device, DeviceList, devices as all_devices
 from phalanx.sharding.partition_spec import AxisName
@@ -88,6 +88,11 @@ class _Axes:
     def empty(self) -> bool:
         """Whether the mesh has no axes, like the current mesh before any was set."""
         return not self.axis_names
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the mesh is one device without axes."""
+        return not self.axis_names and any(d is not None for d in getattr(self, "flat_devices", ()))
 
     auto_axes = _axes_of_type(AxisType.Auto)
     explicit_axes = _axes_of_type(AxisType.Explicit)
@@ -360,7 +365,19 @@ class Mesh(_Axes):
         order = np.argsort(np.argsort(positions)).tolist()
         return Mesh(self.devices[corner].transpose(order), names, tuple([self.axis_types[p] for p in positions]))
 
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that runs inside `with mesh:`; the mesh is a decorator."""
+
+        @functools.wraps(function)
+        def on_mesh(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return on_mesh
+
     def __enter__(self) -> Mesh:
+        if disallow_mesh_context_manager.value:
+            check_allowed("disallow_mesh_context_manager", "`with mesh:`")
         # A stack per thread, since one mesh object may be entered several times.
         state.outer_meshes.append(replace_mesh(self, in_with_block=True))
         return self
@@ -400,7 +417,9 @@ def is_local(device: Device) -> bool:
     return bool(device.process_index == device.client.process_index())
 
 
-def replace_mesh(mesh: Mesh | AbstractMesh | None, in_with_block: bool = False) -> Mesh | AbstractMesh | None:
+def replace_mesh(
+    mesh: Mesh | AbstractMesh | None, in_with_block: bool = False, within_trace: bool = False
+) -> Mesh | AbstractMesh | None:
     """Set the current mesh of this thread and return the previous one.
 
     Inside a compiled function the mesh cannot change, because one program would then mix the shardings of two meshes.
@@ -410,6 +429,7 @@ def replace_mesh(mesh: Mesh | AbstractMesh | None, in_with_block: bool = False) 
     Args:
       mesh: the new mesh; None, or a mesh without axes, for none.
       in_with_block: whether the caller is a `with mesh:` block.
+      within_trace: whether the mesh may change inside a compiled function to another one of as many devices.
 
     Returns:
       The previous mesh, or None.
@@ -427,6 +447,8 @@ def replace_mesh(mesh: Mesh | AbstractMesh | None, in_with_block: bool = False) 
         trace = trace.parent
     meshes = [m for m in (outer, mesh) if m is not None]
     affects_types = not in_with_block or any(t is not AxisType.Auto for m in meshes for t in m.axis_types)
+    if within_trace and len({m.size for m in meshes}) == 1:
+        affects_types = False  # Each type names its own mesh, and all of them number the same devices.
     if trace is not None and affects_types:
         raise ShardingError(
             "changing the mesh inside a compiled function",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from phalanx.core import ArgumentTypeError, ShardingError, state
+from phalanx.core import ArgumentTypeError, ShapedArray, ShardingError, state, type_shardings
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.sharding.base_sharding import Sharding
 from phalanx.sharding.mesh import AbstractMesh, Mesh, replace_mesh
@@ -108,7 +108,34 @@ def use_mesh(mesh: Mesh | AbstractMesh) -> Iterator[Mesh | AbstractMesh]:
         yield mesh
 
 
-use_abstract_mesh = use_mesh  # the name by which JAX users know it
+@contextlib.contextmanager
+def use_abstract_mesh(mesh: Mesh | AbstractMesh) -> Iterator[Mesh | AbstractMesh]:
+    """Set the current mesh of this thread for the duration of a `with` block, also inside compiled functions.
+
+    Inside a compiled function the mesh must have as many devices as the one outside, such as the same mesh with other
+    axis types; `reshard` moves an array whose type is over one of them to the other.
+
+    Args:
+      mesh: the mesh.
+
+    Yields:
+      The mesh.
+
+    Raises:
+      ArgumentTypeError: the argument is not a mesh.
+      ShardingError: called inside a compiled function, with another number of devices.
+
+    Examples:
+      >>> with use_abstract_mesh(AbstractMesh((4,), ("data",))):
+      ...     get_abstract_mesh().axis_names
+      ('data',)
+    """
+    _check_mesh(mesh, "use_abstract_mesh")
+    outer = replace_mesh(mesh, within_trace=True)
+    try:
+        yield mesh
+    finally:
+        state.context = state.context.replace(mesh=outer)
 
 
 def to_sharding(spec: Sharding | PartitionSpec, *, where: str) -> Sharding:
@@ -156,6 +183,15 @@ def spec_to_sharding(spec: PartitionSpec, mesh: Mesh | AbstractMesh | None, wher
             fix="pass NamedSharding(mesh, spec), or call the function inside `with mesh:` or after set_mesh(mesh)",
         )
     return NamedSharding(mesh, spec, where=where)
+
+
+def _complete_type_sharding(aval: ShapedArray) -> NamedSharding:
+    """The sharding of a type; without Explicit axes, that of a value which is not split over the mesh in context."""
+    held: NamedSharding | None = aval.type_sharding
+    return held or NamedSharding(get_abstract_mesh(), PartitionSpec.of_dims([()] * aval.ndim))
+
+
+type_shardings.provide(complete=_complete_type_sharding)
 
 
 def _check_mesh(mesh: object, where: str) -> None:

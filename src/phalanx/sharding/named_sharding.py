@@ -55,8 +55,7 @@ class NamedSharding(Sharding):
         cls, mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str | None = None, *, where: str | None = None
     ) -> NamedSharding:
         if isinstance(spec, PartitionSpec):
-            # `_entries`, not the spec: P(("x",)) == P("x"), but each keeps its own spelling.
-            key = (cls, mesh, spec._entries, memory_kind)
+            key = (cls, mesh, spec, memory_kind)
             found: NamedSharding | None = _shardings.get(key)
             if found is not None:
                 return found
@@ -74,8 +73,7 @@ class NamedSharding(Sharding):
     @memoize_method
     def canonical(self) -> NamedSharding:
         """See `Sharding.canonical`."""
-        placed = super().canonical if isinstance(self.mesh, Mesh) else self
-        return placed.with_spec(self.spec.canonical)
+        return self.with_spec(self.spec.canonical)
 
     @property
     def _concrete_mesh(self) -> Mesh:
@@ -87,6 +85,11 @@ class NamedSharding(Sharding):
             got=self,
             fix="use a Mesh, for example phalanx.make_mesh(...), in place of the AbstractMesh to place data",
         )
+
+    @property
+    def memory_kind(self) -> str | None:
+        """See `Sharding.memory_kind`."""
+        return super().memory_kind if isinstance(self.mesh, Mesh) else self.non_default_memory_kind
 
     @property
     def _internal_device_list(self) -> DeviceList:
@@ -119,6 +122,13 @@ class NamedSharding(Sharding):
           ShardingError: the spec has more than `ndim` entries, or an entry is UNCONSTRAINED.
         """
         check_rank(self.spec, ndim, f"an array of {ndim} dimensions", where="NamedSharding")
+        if not self.spec.is_partitions_only:
+            raise ShardingError(
+                "NamedSharding",
+                expected="a spec without unreduced and reduced axes, which no operation implements yet",
+                got=self.spec,
+                fix="sum the terms with lax.psum inside a shard_map",
+            )
         if self.spec.has_unconstrained:
             raise ShardingError(
                 "NamedSharding",
@@ -158,7 +168,7 @@ class NamedSharding(Sharding):
         Returns:
           The new sharding.
         """
-        kind = self.memory_kind if isinstance(memory_kind, Sentinel) else memory_kind
+        kind = self.non_default_memory_kind if isinstance(memory_kind, Sentinel) else memory_kind
         return NamedSharding(self.mesh if mesh is None else mesh, self.spec if spec is None else spec, kind)
 
     def with_spec(self, spec: PartitionSpec) -> NamedSharding:
@@ -170,7 +180,7 @@ class NamedSharding(Sharding):
         Returns:
           The new sharding.
         """
-        return NamedSharding(self.mesh, spec, self.memory_kind)
+        return NamedSharding(self.mesh, spec, self.non_default_memory_kind)
 
     @property
     def replicated(self) -> NamedSharding:
@@ -190,14 +200,14 @@ class NamedSharding(Sharding):
                 )
         # P("x") instead of P(("x",)), which users would see in error messages.
         axes = axes[0] if isinstance(axes, tuple) and len(axes) == 1 else axes
-        entries = list(self.spec) + [None] * (position - len(self.spec))
-        spec = PartitionSpec(*entries[:position], axes, *entries[position:])
-        return NamedSharding(self.mesh, spec, self.memory_kind, where=where)
+        entries = [*self.spec.partitions, *[None] * (position - len(self.spec))]
+        spec = self.spec.update(partitions=[*entries[:position], axes, *entries[position:]])
+        return NamedSharding(self.mesh, spec, self.non_default_memory_kind, where=where)
 
     def without_dim(self, position: int) -> NamedSharding:
         """The sharding of an array without the dimension at `position`."""
-        entries = list(self.spec)
-        return self.with_spec(PartitionSpec(*entries[:position], *entries[position + 1 :]))
+        entries = self.spec.partitions
+        return self.with_spec(self.spec.update(partitions=[*entries[:position], *entries[position + 1 :]]))
 
     def type_sharding(self, ndim: int) -> NamedSharding | None:
         """See `Sharding.type_sharding`."""
@@ -216,7 +226,7 @@ class NamedSharding(Sharding):
         check_rank(self.spec, ndim, what, where=where)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NamedSharding, (self.mesh, self.spec, self.memory_kind)
+        return NamedSharding, (self.mesh, self.spec, self.non_default_memory_kind)
 
     def __repr__(self) -> str:
         return self._format(f"{self.mesh!r}, {self.spec!r}")

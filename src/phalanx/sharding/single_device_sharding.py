@@ -54,7 +54,7 @@ class SingleDeviceSharding(Sharding):
         return _REPLICATED
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (Mesh([self.device], ("device",)), self.memory_kind)
+        return _unpickle, (Mesh([self.device], ("device",)), self.non_default_memory_kind)
 
     def __repr__(self) -> str:
         return self._format(repr(self.device))

@@ -67,7 +67,7 @@ def _choose_method(x: Array, sharding: Sharding) -> tuple:
         return (_reorder_buffers,)
     if held.device_set != sharding.device_set or (x.is_fully_addressable and x._buffer.platform() == "cpu"):
         return (_assemble,)
-    in_place = held.with_memory_kind(sharding.memory_kind).is_equivalent_to(held, ndim)
+    in_place = held.with_memory_kind(sharding.non_default_memory_kind).is_equivalent_to(held, ndim)
     return (_exchange, sharding._device_assignment) if in_place else (_exchange_and_copy,)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import physical_aval
+from phalanx.core import Tracer, physical_aval
 from phalanx.engine import buffers, client, explicit_transfer
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.sharding import Sharding
@@ -21,7 +21,7 @@ def device_get(x: PyTree) -> Any:
       x: a pytree of arrays and host values.
 
     Returns:
-      The pytree with a read-only NumPy array in place of each array. Host values are unchanged.
+      The pytree with a read-only NumPy array in place of each array. Host values and tracers are unchanged.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -35,7 +35,7 @@ def device_get(x: PyTree) -> Any:
 def _to_host(x: object) -> Any:
     if type(x) is Array:
         return x._value
-    return np.asarray(x) if hasattr(x, "__array__") else x
+    return np.asarray(x) if hasattr(x, "__array__") and not isinstance(x, Tracer) else x
 
 
 def copy_to_host_async(x: PyTree) -> Any:

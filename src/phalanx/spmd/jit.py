@@ -9,15 +9,28 @@ While another transformation is tracing, a call binds the `jit` primitive (see `
 
 from __future__ import annotations
 
-import functools
+import enum
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from phalanx.core import ArgumentTypeError, check_outputs, disable_jit, run_jaxpr, state, trace_to_jaxpr
-from phalanx.engine import Cache, Device, api_boundary, cache, client, hide_frames, mark_api_boundary
+from phalanx.core import (
+    ArgumentTypeError,
+    as_shape_struct,
+    check_allowed,
+    check_jaxpr,
+    check_ref_aliases,
+    convert_outputs,
+    disable_jit,
+    enable_checks,
+    has_refs,
+    run_jaxpr,
+    state,
+    trace_to_jaxpr,
+)
+from phalanx.engine import Cache, Device, api_boundary, cache, client, hide_frames, mark_api_boundary, monitoring
 from phalanx.runtime import (
     Array,
     ArrayType,
@@ -34,6 +47,7 @@ from phalanx.spmd.jit_diagnostics import explain_miss, log_stage
 from phalanx.spmd.jit_primitive import bind_program
 from phalanx.spmd.sharding_resolution import apply_in_shardings, reshard_results
 from phalanx.spmd.stages import Lowered, Traced
+from phalanx.transforms.flat_function import wraps
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
@@ -49,6 +63,27 @@ DEFAULT_OPTIONS: dict[str, Any] = dict(
 )
 
 
+class Inline(enum.Enum):
+    """When a call of a compiled function is inlined into the program that calls it.
+
+    Attributes:
+      JAX_EARLY: when the program is traced, as `inline=True`.
+      JAX_LATE, XLA_EARLY, XLA_LATE, AUTO: left to the compiler, as `inline=False`.
+
+    Examples:
+      >>> import phalanx
+      >>> f = phalanx.jit(lambda x: x * 2, inline=Inline.JAX_EARLY)
+      >>> [eqn.primitive.name for eqn in phalanx.make_jaxpr(lambda x: f(x))(1.0).eqns]
+      ['mul']
+    """
+
+    JAX_EARLY = "jax_early"
+    JAX_LATE = "jax_late"
+    XLA_EARLY = "xla_early"
+    XLA_LATE = "xla_late"
+    AUTO = "auto"
+
+
 class _Entry(compiled_program.CompiledCall):
     """A cached executable together with the argument reader and the structure of the results."""
 
@@ -58,6 +93,21 @@ class _Entry(compiled_program.CompiledCall):
         super().__init__(compiled, moves)
         self.unflatten = out_tree.unflatten
         self.open: Any = None  # the argument reader, generated when the entry is hit for the first time
+
+
+class _EntryWithRefs:
+    """A cached program that reads or writes mutable array references: each call binds it to their values."""
+
+    __slots__ = ("traced", "unflatten")
+
+    is_plain = False
+
+    def __init__(self, traced: Traced):
+        self.traced = traced
+        self.unflatten = traced.out_tree.unflatten
+
+    def __call__(self, leaves: Sequence[Any], name_of: Callable[[int], str]) -> list:
+        return bind_program(self.traced.program, leaves, name=self.traced.fun_name, options=self.traced.options)
 
 
 class _Programs:
@@ -138,7 +188,7 @@ class Jit:
         # Local variables: reading them from the closure is faster than attributes of `self` or globals.
         call_slowly, find, last, wrap = self._call, self._find, self._last, Array
 
-        @functools.wraps(self._fun)
+        @wraps(self._fun)
         def compiled(*args: Any, **kwargs: Any) -> Any:
             try:
                 if state.trace is not None:
@@ -217,16 +267,24 @@ class Jit:
         call = self._signature.split(args, kwargs)
         if state.trace is not None:
             traced = self._get_trace(call)
+            self._check_refs(call, traced)
             if traced.options.inline:
                 out = run_jaxpr(traced.program, *call.leaves)
             else:
                 out = bind_program(traced.program, call.leaves, name=self._name, options=traced.options)
             return tree_unflatten(traced.out_tree, out)
         entry = self._entry(call)
+        if type(entry) is _EntryWithRefs:
+            self._check_refs(call, entry.traced)
         out = entry(call.leaves, lambda i: f"{self._name}, argument {call.path(i)}")
         if state.context.debug_nans or state.context.debug_infs:
             self._check(out, call)
         return entry.unflatten(out)
+
+    def _check_refs(self, call: CallArguments, traced: Traced) -> None:
+        """Refuse a mutable array reference that is passed twice, or passed and closed over."""
+        if has_refs(traced.program):
+            check_ref_aliases(f"jit of {self._name}", call.leaves, traced.program.consts, call.path)
 
     def entry(self, args: tuple, kwargs: dict) -> _Entry:
         """The cache entry for these arguments, compiled if necessary. For callers with their own fast path (`nnx`)."""
@@ -254,8 +312,11 @@ class Jit:
                     self._fun(*args, **kwargs)
             raise
 
-    def _prepare(self, call: CallArguments, types: tuple) -> _Entry:
+    def _prepare(self, call: CallArguments, types: tuple) -> Any:
         traced = self._get_trace(call)
+        check_allowed("no_execution", f"a run of {self._name}")
+        if has_refs(traced.program):
+            return _EntryWithRefs(traced)
         # All spellings of a placement share one program.
         placed = tuple([ArrayType(t.aval, t.sharding and t.sharding.canonical, t.committed) for t in types])
         program = traced.compiled.get(placed)
@@ -270,6 +331,7 @@ class Jit:
         if traced is None:
             if state.trace is not None:  # Without a trace, `_entry` has explained the miss, placements included.
                 explain_miss(self._name, call, avals, state.context, self._traces)
+            check_allowed("no_tracing", f"a trace of {self._name}")
             traced = self._trace(call, avals)
             # A jaxpr with tracers among its constants belongs to one trace of an outer transformation.
             if not traced.is_open:
@@ -284,14 +346,16 @@ class Jit:
             args, kwargs = call.rebuild(tracers)
             out = fun(*args, **kwargs)
             leaves, tree = tree_flatten(out)
-            check_outputs(leaves, lambda i: leaf_path(out, i))
+            leaves = convert_outputs(leaves, lambda i: leaf_path(out, i))
             # Tracing returns leaves only, so the structure of the result leaves the function through this list.
             trees.append(tree)
             return reshard_results(leaves, out, options, self._what)
 
         avals = apply_in_shardings(avals, call, options, self._name)
-        with log_stage("Tracing", self._name, avals):
+        with log_stage("Tracing", self._name, avals), monitoring.timed(monitoring.TRACE, fun_name=self._name):
             program = trace_to_jaxpr(flat, avals, self._name, call.path)
+        if enable_checks.value:
+            check_jaxpr(program)
         return Traced(self._fun, program, call, trees[0], options, self._signature)
 
     def _explain_failure(self, error: Exception, args: tuple, kwargs: dict) -> None:
@@ -313,6 +377,7 @@ class Jit:
           The first stage of compilation.
         """
         call = self._signature.split(args, kwargs)
+        call = call._replace(leaves=list(map(as_shape_struct, call.leaves)))
         return self._get_trace(call).with_shardings_of(call.leaves)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -405,7 +470,7 @@ def jit(
     keep_unused: bool = False,
     device: Device | None = None,
     backend: str | None = None,
-    inline: bool = False,
+    inline: bool | Inline = False,
     compiler_options: dict | None = None,
 ) -> Any:
     """Compile a function with XLA, for one device or for all devices of a mesh.
@@ -421,7 +486,7 @@ def jit(
       keep_unused: whether to keep parameters that the program does not read.
       device: the device to run on.
       backend: the platform whose first device to run on.
-      inline: whether to inline calls into other programs being traced.
+      inline: whether to inline calls into other programs being traced: a bool, or a member of `phalanx.Inline`.
       compiler_options: options passed to XLA.
 
     Returns:
@@ -449,7 +514,7 @@ def jit(
         keep_unused=keep_unused,
         device=device,
         backend=backend,
-        inline=inline,
+        inline=inline is True or inline is Inline.JAX_EARLY,
         compiler_options=compiler_options,
     )
     if fun is None:

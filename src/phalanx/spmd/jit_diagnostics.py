@@ -14,9 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from phalanx.core import Context, ShapedArray, explain_cache_misses, log_compiles, user_stacklevel
+from phalanx.engine.cache import Cache
 from phalanx.runtime.compiled_program import CompiledProgram
 from phalanx.sharding import Sharding
 from phalanx.spmd.call_arguments import CallArguments
+
+# The functions, by their names and positions, that have been called with `explain_cache_misses`.
+_first_calls: Cache[str, bool] = Cache("spmd.first_calls", 4096)
 
 
 def _log(text: str) -> None:
@@ -50,11 +54,24 @@ def explain_miss(name: str, call: CallArguments, types: tuple, context: Context,
       context: the current context, which is part of the cache key.
       known: cache keys of earlier calls: (tree and static arguments, types, context).
     """
-    if not (explain_cache_misses.value and known):
+    if not explain_cache_misses.value:
+        return
+    if not known:
+        _explain_new_function(name, call.signature.what)
         return
     # The call with the fewest differences explains the miss best.
     nearest = min((_differences(call, types, context, key) for key in known), key=len)
     _log(f"{name} is traced or compiled again; the nearest known call differs in " + "; ".join(nearest))
+
+
+def _explain_new_function(name: str, what: str) -> None:
+    """Log that a function has no cached calls although one that was defined at the same place has."""
+    if _first_calls.get(what):
+        _log(
+            f"{name} is traced or compiled again; {what} is another function object than in the call before. Define "
+            "the function once, outside of the loop or function that makes it, and jit it there"
+        )
+    _first_calls[what] = True
 
 
 def _differences(call: CallArguments, types: tuple, context: Context, key: tuple) -> list[str]:

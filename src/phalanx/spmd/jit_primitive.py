@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core import Jaxpr, conform_all
+from phalanx.core import Jaxpr, Slot, conform_all, state
+from phalanx.lax.optimization_barrier import copy_p
 from phalanx.lax.sharding_constraint import constrain
 from phalanx.runtime import compiled_program, eager_dispatch
 from phalanx.sharding import Sharding
@@ -40,7 +41,7 @@ class Options(NamedTuple):
 def bind_program(program: Jaxpr, args: Sequence[Any], *, name: str, options: Options) -> list:
     """Bind the `jit` primitive on the current trace. Constants of the jaxpr become leading inputs."""
     # Over Explicit axes an operand may have lost its sharding in a rule; give it the type that the jaxpr expects.
-    if program.derive("typed", lambda: any(a.sharding is not None for a in program.in_avals)):
+    if program.derive("typed", lambda: any(a.type_sharding is not None for a in program.in_avals)):
         args = conform_all(args, program.in_avals)
     consts = program.consts
     if consts:
@@ -60,7 +61,8 @@ class JitCall(PartialEvalCall, name="jit"):
 
     def run(self, *args: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
         types = tuple([eager_dispatch.concrete_type(x) for x in args])
-        return jaxpr.derive(("run", types, options), lambda: _prepare(jaxpr, types, name, options))(args)
+        call = jaxpr.derive(("run", types, options), lambda: _prepare(jaxpr, types, name, options))
+        return eager_dispatch.check_values(name, call(args))
 
     def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
         inputs = zip(operands, ctx.avals_in, options.in_shardings, strict=True)
@@ -74,6 +76,23 @@ class JitCall(PartialEvalCall, name="jit"):
             (s, False) for s in options.out_shardings
         ]
 
+    def read_refs(
+        self, args: Sequence[Any], slots: Sequence[Slot | None], written: Sequence[Slot], ins: Sequence[Any]
+    ) -> tuple[list, Sequence[Any], Sequence[Any]]:
+        """Eagerly, a reference that is written gives its buffer to the program, and keeps its sharding."""
+        if state.trace is not None:
+            return super().read_refs(args, slots, written, ins)
+        values, options, shardings = list(args), list(ins), {}
+        for i, (ref, slot) in enumerate(zip(args, slots, strict=True)):
+            if slot is None:
+                continue
+            values[i] = value = ref.value
+            if slot in written:
+                values[i] = copy_p(value) if ref.is_shared else value
+                shardings[slot] = value.sharding if value.committed else None
+                options[i] = ((ins[i] or (None,))[0], True)
+        return values, options, [(shardings[n], False) for n in written]
+
     def batch_option(self, option: tuple[Sharding | None, bool], axis: AxisData) -> tuple[Sharding | None, bool]:
         sharding, donated = option
         return sharding and sharding.with_dim(0, axis.spmd_name), donated
@@ -83,13 +102,13 @@ class JitCall(PartialEvalCall, name="jit"):
         return option and (option[0], False)
 
     def derive_params(self, params: dict, program: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], change: str) -> dict:
-        name, keeps_buffers = params["name"], change in ("primal", "smaller", "vmap")
+        name, keeps_buffers = params["name"], change in ("primal", "smaller", "vmap", "discharge")
         options = params["options"]._replace(
             in_shardings=tuple([option and option[0] for option in ins]),
             out_shardings=tuple([option and option[0] for option in outs]),
             donated=tuple([bool(option and option[1] and keeps_buffers) for option in ins]),
         )
-        if change not in ("primal", "smaller", "unknown"):
+        if change not in ("primal", "smaller", "unknown", "discharge"):
             name = f"{change}({name})"
         return {"jaxpr": program, "name": name, "options": options}
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from phalanx.core import DTypeError, ShapedArray, ShapeError, ShardingError, dtypes, get_aval, physical_aval
 from phalanx.engine import buffers, explicit_transfer
-from phalanx.runtime import Array, ArrayType, non_default_memory_kind, to_default_memory, transfer
-from phalanx.sharding import Sharding
+from phalanx.runtime import Array, ArrayType, Format, non_default_memory_kind, to_default_memory, transfer
+from phalanx.sharding import Sharding, to_sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from phalanx.typing import ArrayLike, DTypeLike, PyTree
@@ -38,7 +38,7 @@ def make_array_from_callback(
 
     Args:
       shape: shape of the unsharded array.
-      sharding: the sharding of the array.
+      sharding: the sharding of the array, a device, or a `PartitionSpec` over the mesh in context.
       data_callback: a function from a tuple of slices of the unsharded array to the values in it. It is called once for
         each distinct shard on the devices of this process.
       dtype: the dtype of the array; defaults to the dtype of the values.
@@ -57,6 +57,7 @@ def make_array_from_callback(
       [0.0, 1.0, 2.0]
     """
     shape = tuple(shape)
+    sharding = _as_sharding(sharding, "make_array_from_callback, sharding")
     shard_shape = sharding.shard_shape(shape, where="make_array_from_callback, sharding")
     places = sharding.addressable_devices_indices_map(shape)
     # Replicas share one call of data_callback: slices are unhashable in Python 3.11, hence `_index_key`.
@@ -107,7 +108,7 @@ def make_array_from_single_device_arrays(
 
     Args:
       shape: shape of the unsharded array.
-      sharding: the sharding of the array.
+      sharding: the sharding of the array, a device, or a `PartitionSpec` over the mesh in context.
       arrays: the shard on each device of the sharding that belongs to this process, in any order.
       dtype: the dtype of the array; required in a process without shards, defaults to that of the shards.
 
@@ -128,6 +129,7 @@ def make_array_from_single_device_arrays(
       [0, 1, 2]
     """
     shape, where = tuple(shape), "make_array_from_single_device_arrays, arrays"
+    sharding = _as_sharding(sharding, "make_array_from_single_device_arrays, sharding")
     shard_shape = sharding.shard_shape(shape, where="make_array_from_single_device_arrays, sharding")
     places = sharding.addressable_devices_indices_map(shape)
     # Keyed by device, since users may pass the shards in any order.
@@ -190,6 +192,15 @@ def make_array_from_process_local_data(sharding: PyTree, local_data: PyTree, glo
     return tree_unflatten(tree, list(map(_make_array_from_local_data, shardings, leaves, shapes)))
 
 
+def _as_sharding(sharding: Any, where: str) -> Sharding:
+    """A sharding, also from a device, a format, or a spec over the mesh in context."""
+    if isinstance(sharding, Format):
+        return sharding.placed(where)
+    if hasattr(sharding, "device_kind"):
+        return transfer.single_device_sharding(sharding)
+    return to_sharding(sharding, where=where)
+
+
 def _is_shape(x: object) -> bool:
     return x is None or (isinstance(x, tuple | list) and all(d is None or isinstance(d, int | np.integer) for d in x))
 
@@ -205,6 +216,7 @@ def _make_array_from_local_data(
     data = np.asarray(local_data)
     # Sizes follow from the numbers of shards: with k of n shards of a dimension in this process, its global size is n/k
     # as large.
+    sharding = _as_sharding(sharding, "make_array_from_process_local_data, sharding")
     tiling = sharding.tiling(data.ndim)
     held = tiling.coordinates[[device in sharding.addressable_devices for device in sharding._device_assignment]]
     spans = [sorted(set(held[:, dim].tolist())) for dim in range(data.ndim)]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import Jaxpr, get_aval, state, state_extra, trace_to_jaxpr
+from phalanx.core import Jaxpr, as_shape_struct, get_aval, state, state_extra, trace_to_jaxpr
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.spmd.call_arguments import Signature
 from phalanx.spmd.stages import shape_of
-from phalanx.transforms.flat_function import FlatFunction
+from phalanx.transforms.flat_function import FlatFunction, function_name, wraps
 from phalanx.tree import tree_unflatten
 from phalanx.typing import AxisName
 
@@ -43,7 +42,7 @@ def make_jaxpr(
     signature = Signature(fun, static_argnums)
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Any:
         program, function = _stage_call(fun, signature, args, kwargs, axis_env)
         if not return_shape:
@@ -61,6 +60,7 @@ def _stage_call(
     axis_env: Sequence[tuple[AxisName, int]] | None = None,
 ) -> tuple[Jaxpr, FlatFunction]:
     call = signature.split(args, kwargs)
+    call = call._replace(leaves=list(map(as_shape_struct, call.leaves)))
 
     def on_dynamic_arguments(dynamic: tuple, named: dict) -> Any:
         full, named = call.with_statics(dynamic, named)
@@ -69,11 +69,11 @@ def _stage_call(
     function = FlatFunction(on_dynamic_arguments, call.tree)
     # The axes enter the context as if the function were called under a vmap with these names.
     with state_extra(axes=(*state.context.axes, *((name, size, False) for name, size in axis_env or ()))):
-        return trace_to_jaxpr(function, list(map(get_aval, call.leaves)), getattr(fun, "__name__", "fn")), function
+        return trace_to_jaxpr(function, list(map(get_aval, call.leaves)), function_name(fun)), function
 
 
 def _result_shapes(program: Jaxpr, function: FlatFunction) -> Any:
-    return tree_unflatten(function.out_tree, [shape_of(a, a.sharding) for a in program.out_avals])
+    return tree_unflatten(function.out_tree, [shape_of(a, a.type_sharding) for a in program.out_avals])
 
 
 def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -18,23 +18,31 @@ from phalanx.core import (
     ArgumentTypeError,
     AxisError,
     Jaxpr,
+    Ref,
+    RefError,
     ShapedArray,
     ShardingError,
     StagingTrace,
     Tracer,
     Var,
     check_function,
+    check_ref_aliases,
     format_code_position,
     get_aval,
+    is_open_constant,
+    open_views,
+    read_p,
+    select_flagged,
     state,
     trace_to_jaxpr,
+    write_p,
 )
 from phalanx.custom_rules.rule_arguments import bind_positional
 from phalanx.engine import Cache, api_boundary
 from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, PartitionSpec, check_rank, check_spec
 from phalanx.spmd.alpha_equivalence import is_alpha_equivalent
 from phalanx.spmd.shard_map_primitive import REPLICATED, View, bind_shard_map
-from phalanx.transforms.flat_function import FlatFunction, function_name
+from phalanx.transforms.flat_function import FlatFunction, function_name, label_of, positional_parameters, wraps
 from phalanx.tree import PyTreeDef, broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import AxisName, PyTree
@@ -115,7 +123,7 @@ def shard_map(
     mapped = _Mapped(f, options, check_vma if check_rep is None else check_rep)
 
     @api_boundary
-    @functools.wraps(f)
+    @wraps(f)
     def run(*args: Any, **kwargs: Any) -> Any:
         return mapped(args, kwargs)
 
@@ -203,6 +211,8 @@ class _Mapped:
             args = bind_positional(self.fun, args, kwargs, fix, name=self.what, defaults=False)
         leaves, tree = tree_flatten(args)
         avals = tuple(get_aval(x) for x in leaves)
+        if any(isinstance(x, Ref) for x in leaves):
+            return self._call_with_refs(args, leaves, tree)
         key = (tree, avals, state.context)
         concretized: list = []
         # Traced in every call, since what the function reads outside of its arguments may have changed.
@@ -213,11 +223,30 @@ class _Mapped:
             else:  # The same computation with other constants: sharing the hoisted jaxpr shares its executable, too.
                 traced.program.derive("hoisted", lambda: before.program.derive("hoisted", before.program.hoist))
         # A trace that depends on concrete values, or on tracers of an outer trace, is valid for this call only.
-        if not concretized and not any(isinstance(c, Tracer) for c in traced.program.consts):
+        if not concretized and not any(map(is_open_constant, traced.program.consts)):
             self.programs[key] = traced
         return tree_unflatten(
             traced.out_tree, bind_shard_map(traced.program, leaves, traced.ins, traced.outs, traced.view)
         )
+
+    def _call_with_refs(self, args: tuple, leaves: list, tree: PyTreeDef) -> Any:
+        """Map over the values of references; a device reads and writes its shard, as the spec of the reference says."""
+        check_ref_aliases(self.what, leaves, (), label_of(args, {}, lambda: positional_parameters(self.fun)))
+        is_ref = [isinstance(x, Ref) for x in leaves]
+        values = [read_p(x) if r else x for x, r in zip(leaves, is_ref, strict=True)]
+        specs = self._specs("in_specs", tree_unflatten(tree, values), list(map(get_aval, values)), self._view())
+
+        def on_values(*given: PyTree) -> tuple:
+            cells = open_views(tree_flatten(given)[0], is_ref)
+            out = self.fun(*tree_unflatten(tree, cells))
+            return out, [read_p(x) for x in select_flagged(cells, is_ref)]
+
+        out_specs = (self.options["out_specs"], select_flagged(specs, is_ref))
+        mapped = _Mapped(on_values, self.options | {"out_specs": out_specs}, self.check)
+        out, finals = mapped(tree_unflatten(tree, values), {})
+        for ref, value in zip(select_flagged(leaves, is_ref), finals, strict=True):
+            write_p(ref, value)
+        return out
 
     def _trace(self, args: tuple, avals: Sequence[ShapedArray], tree: PyTree, concretized: list) -> _TracedShardMap:
         view = self._view()
@@ -226,6 +255,14 @@ class _Mapped:
         look = self._concretizer(tree_flatten(args)[0], ins, view, concretized)
         with view.scope():
             program = trace_to_jaxpr(function, list(map(view.shard_type, avals, ins)), self.name, look=look)
+        for x in program.consts:
+            if isinstance(x, Ref):
+                raise RefError(
+                    self.what,
+                    expected="a function that does not close over mutable array references",
+                    got=x.aval.str_short(),
+                    fix="pass the reference as an argument, with the spec of its array in in_specs",
+                )
         out_tree = function.out_tree
         outs = self._specs("out_specs", tree_unflatten(out_tree, program.out_avals), program.out_avals, view)
         if view.check:
@@ -252,7 +289,7 @@ class _Mapped:
 
         def look(trace: StagingTrace, var: Var) -> Any:
             program = None if any(view.mesh.shape[n] > 1 for n in var.aval.varying) else trace.so_far(var)
-            if program is None or any(isinstance(c, Tracer) for c in program.consts):
+            if program is None or any(map(is_open_constant, program.consts)):
                 return None
             concretized.append(var)
             # The program runs outside of the current trace, as if called before the shard_map.
@@ -359,14 +396,14 @@ def _names(axes: PyTree) -> str:
 
 def _spec_in_type(aval: ShapedArray, view: View, where: Callable[[], str]) -> PartitionSpec:
     """The spec of an argument over the manual axes, according to the sharding in its type."""
-    if aval.sharding is None:
+    if aval.type_sharding is None:
         raise ShardingError(
             where(),
             expected="a spec, or an array with a sharding over Explicit axes in its type",
             got=aval.str_short(),
             fix="pass in_specs, or use a mesh with Explicit axes and reshard the argument",
         )
-    return PartitionSpec.of_dims([tuple(a for a in axes if a in view.manual) for axes in aval.sharding.spec.dims])
+    return PartitionSpec.of_dims([tuple(a for a in axes if a in view.manual) for axes in aval.type_sharding.spec.dims])
 
 
 def _check_spec(spec: object, aval: ShapedArray, view: View, where: Callable[[], str], is_input: bool) -> PartitionSpec:

@@ -107,9 +107,9 @@ class View(NamedTuple):
         split = zip(aval.shape, spec.axes_per_dim(aval.ndim), strict=True)
         shard = aval.with_shape(tuple(n // self.mesh.num_parts(axes) for n, axes in split))
         mesh = self.inner_mesh.abstract_mesh
-        if mesh.explicit_axes and aval.sharding is not None:
+        if mesh.explicit_axes and aval.type_sharding is not None:
             shard = shard_dims(
-                shard, mesh, [tuple(a for a in axes if a not in self.manual) for axes in aval.sharding.spec.dims]
+                shard, mesh, [tuple(a for a in axes if a not in self.manual) for axes in aval.type_sharding.spec.dims]
             )
         return shard.with_varying(shard.varying.union(spec.axes)) if self.check else shard
 
@@ -120,7 +120,7 @@ class View(NamedTuple):
         whole = shard.with_shape(shape).with_varying(shard.varying - self.manual)
         if not mesh.explicit_axes:
             return whole
-        inside = shard.sharding.spec.dims if shard.sharding is not None else ((),) * shard.ndim
+        inside = shard.type_sharding.spec.dims if shard.type_sharding is not None else ((),) * shard.ndim
         split = zip(outside, inside, strict=True)
         return shard_dims(whole, mesh, [tuple(a for a in (*o, *i) if a in mesh.explicit_axes) for o, i in split])
 
@@ -217,7 +217,8 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         types = tuple([eager_dispatch.concrete_type(x) for x in args])
         # The executable is stored on the jaxpr, so that it is freed together with it.
         key = ("run", types, tuple(layout.values()), state.context)
-        return jaxpr.derive(key, lambda: _prepare(self, jaxpr, types, layout))(args)
+        call = jaxpr.derive(key, lambda: _prepare(self, jaxpr, types, layout))
+        return eager_dispatch.check_values(f"shard_map of {jaxpr.debug_name}", call(args))
 
     def lower(
         self, ctx: Any, *operands: Any, jaxpr: Jaxpr, mesh: Mesh | AbstractMesh, manual: frozenset, **specs: Any
@@ -478,11 +479,16 @@ def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> c
     """Compile an eager call. The program itself reshards arguments that are on the devices of the mesh already."""
     mesh = layout["mesh"]
     if not isinstance(mesh, Mesh):
+        # The arguments tell the devices of an abstract mesh.
+        meshes = [t.sharding.mesh for t in types if isinstance(t.sharding, NamedSharding)]
+        mesh = next((m for m in meshes if isinstance(m, Mesh) and m.abstract_mesh is mesh), mesh)
+        layout = layout | {"mesh": mesh}
+    if not isinstance(mesh, Mesh):
         raise ShardingError(
             "shard_map",
             expected="a mesh of devices for an eager call",
             got=mesh,
-            fix="make one with phalanx.make_mesh; an AbstractMesh will do under jit, with arguments on as many devices",
+            fix="make one with phalanx.make_mesh; an AbstractMesh will do for arguments over a Mesh with its axes",
         )
     program = trace_to_jaxpr(
         lambda *xs: primitive(*xs, jaxpr=jaxpr, **layout), [t.aval for t in types], jaxpr.debug_name

@@ -126,7 +126,7 @@ def apply_in_shardings(avals: Sequence[ShapedArray], call: CallArguments, option
         in_type = None if s is None else s.type_sharding(a.ndim)
         if in_type is None:
             continue
-        if a.sharding is not None and a.sharding is not in_type and isinstance(call.leaves[i], Tracer):
+        if a.type_sharding is not None and a.type_sharding is not in_type and isinstance(call.leaves[i], Tracer):
             raise ShardingError(
                 f"{name}, argument {call.path(i)}",
                 expected=f"an array with the declared sharding {s.spec}",

@@ -12,15 +12,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core import (
+    AbstractRef,
     ArgumentError,
     ArgumentTypeError,
     Jaxpr,
+    RefCell,
     ShapedArray,
     ShapeDtypeStruct,
     TraceError,
     Tracer,
     TreeError,
+    check_allowed,
     get_aval,
+    has_refs,
+    is_open_constant,
     state,
 )
 from phalanx.engine import api_boundary_class, client, compiler, stablehlo
@@ -42,6 +47,7 @@ from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, Shardin
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit_diagnostics import log_stage, warn_unused_donations
 from phalanx.spmd.jit_primitive import Options
+from phalanx.spmd.ref_arguments import RefArguments
 from phalanx.spmd.sharding_resolution import (
     broadcast_declared_shardings,
     flatten_in_shardings,
@@ -113,7 +119,7 @@ class Traced:
         # Shapes only: a stage must not keep the buffers of its example arguments alive.
         self._call = call._replace(leaves=[shape_of(get_aval(x)) for x in call.leaves])
         self._shardings = [_argument_sharding(x) for x in call.leaves]
-        self.is_open = any(isinstance(c, Tracer) for c in program.consts)
+        self.is_open = any(map(is_open_constant, program.consts))
         self.options = self._make_options(fun)
         self.compiled: dict[
             tuple, compiled_program.CompiledProgram
@@ -168,7 +174,7 @@ class Traced:
     def out_info(self) -> Any:
         """A `ShapeDtypeStruct` for each result, in the structure of the result."""
         pairs = zip(self.program.out_avals, self.options.out_shardings, strict=True)
-        return tree_unflatten(self.out_tree, [shape_of(a, s or a.sharding) for a, s in pairs])
+        return tree_unflatten(self.out_tree, [shape_of(a, s or a.type_sharding) for a, s in pairs])
 
     out_avals = property(lambda self: self.program.out_avals)
 
@@ -232,7 +238,12 @@ class Traced:
                 got="a function that closes over a traced value of a surrounding transformation",
                 fix="pass the traced value as an argument of the function",
             )
-        options = self.options
+        options, program, refs = self.options, self.program, None
+        donated: Sequence[int] = self.donate_argnums
+        if has_refs(program):
+            refs = RefArguments.of(program)
+            types = refs.types(types)
+            program, options, donated = refs.jaxpr, refs.options(options, types), refs.donated
         ins, outs = options.in_shardings, options.out_shardings
         if absent is not None:
             devices = absent._device_assignment
@@ -241,7 +252,7 @@ class Traced:
         # Legacy transformations move committed arguments instead of refusing them.
         types = prefer_declared_shardings(types, ins) if options.moves_committed else types
         devices, in_shardings, committed = resolve_shardings(
-            self.program,
+            program,
             types,
             ins,
             outs,
@@ -250,18 +261,18 @@ class Traced:
             absent,
         )
         with log_stage("Lowering", self.fun_name, self.program.in_avals):
-            program = compiled_program.lower(
-                self.program,
+            lowered = compiled_program.lower(
+                program,
                 devices,
                 in_shardings,
                 outs,
-                donated=self.donate_argnums,
+                donated=donated,
                 keep_unused=options.keep_unused,
                 name=self.fun_name,
                 committed=committed,
                 platform=platform,
             )
-        return Lowered(self, program)
+        return Lowered(self, lowered, refs)
 
     def __repr__(self) -> str:
         return f"Traced({self.fun_name})"
@@ -291,12 +302,13 @@ def _dialect(where: str, dialect: str | None) -> str:
 
 def shape_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtypeStruct:
     """The shape, dtype and weak type of an abstract value, with the given sharding."""
-    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type)
+    is_ref = isinstance(aval, AbstractRef)
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, is_ref=is_ref)
 
 
 def _argument_sharding(x: object) -> Any:
     """The sharding of a committed array, or of a `ShapeDtypeStruct` with a sharding; None otherwise."""
-    if type(x) is Array:
+    if type(x) is Array or type(x) is RefCell:
         return x.sharding if x.committed else None
     return x.sharding if isinstance(x, ShapeDtypeStruct) else None
 
@@ -305,6 +317,13 @@ class _LaterStage:
     """The properties that `Lowered` and `Compiled` inherit from the first stage."""
 
     _traced: Traced
+    program: Any  # the program of the runtime
+    refs: RefArguments | None  # how the program takes the mutable array references of the function, if there are any
+
+    @property
+    def _in_shardings(self) -> Sequence[Sharding]:
+        """The shardings of the arguments, without references that the function closes over."""
+        return self.program.lowered.in_shardings[len(self.refs.closed) if self.refs else 0 :]
 
     in_tree = property(lambda self: self._traced.in_tree)
     out_tree = property(lambda self: self._traced.out_tree)
@@ -331,8 +350,8 @@ class Lowered(_LaterStage):
       True
     """
 
-    def __init__(self, traced: Traced, program: compiled_program.LoweredProgram):
-        self._traced = traced
+    def __init__(self, traced: Traced, program: compiled_program.LoweredProgram, refs: RefArguments | None = None):
+        self._traced, self.refs = traced, refs
         self.program = program
 
     out_info = property(lambda self: self._traced.out_info)
@@ -350,7 +369,7 @@ class Lowered(_LaterStage):
         with log_stage("Compiling", traced.fun_name, traced.program.in_avals):
             program = self.program.compile((traced._settings["compiler_options"] or {}) | (compiler_options or {}))
         warn_unused_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
-        return Compiled(traced, program)
+        return Compiled(traced, program, self.refs)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text.
@@ -403,8 +422,8 @@ class Compiled(_LaterStage):
       5.0
     """
 
-    def __init__(self, traced: Traced, program: compiled_program.CompiledProgram):
-        self._traced = traced
+    def __init__(self, traced: Traced, program: compiled_program.CompiledProgram, refs: RefArguments | None = None):
+        self._traced, self.refs = traced, refs
         self.program = program
 
     out_avals = property(lambda self: self._traced.program.out_avals)
@@ -419,9 +438,7 @@ class Compiled(_LaterStage):
         """Layouts and shardings of the arguments, as `(args, kwargs)`; arguments that are not read have no layout."""
         # XLA drops parameters that the program does not read, so there are fewer layouts than arguments.
         found = {i: Layout.of_engine(layout) for i, layout in self.program.layouts()[0].items()}
-        return tree_unflatten(
-            self.in_tree, [Format(found.get(i), s) for i, s in enumerate(self.program.lowered.in_shardings)]
-        )
+        return tree_unflatten(self.in_tree, [Format(found.get(i), s) for i, s in enumerate(self._in_shardings)])
 
     @property
     def output_formats(self) -> Any:
@@ -432,7 +449,7 @@ class Compiled(_LaterStage):
     @property
     def input_shardings(self) -> Any:
         """The shardings of the arguments, as `(args, kwargs)`."""
-        return tree_unflatten(self.in_tree, self.program.lowered.in_shardings)
+        return tree_unflatten(self.in_tree, self._in_shardings)
 
     @property
     def output_shardings(self) -> Any:
@@ -497,6 +514,7 @@ class Compiled(_LaterStage):
           TraceError: an argument is a tracer.
         """
         traced = self._traced
+        check_allowed("no_execution", f"a run of {traced.fun_name}")
         call = traced._call.signature.split(args, kwargs)
         # Static arguments may be omitted, which changes the structure: insert the known ones and try again.
         if call.tree != self.in_tree and traced._call.statics:
@@ -509,17 +527,20 @@ class Compiled(_LaterStage):
                 fix=f"pass arguments with that structure, or call the jit function {traced.fun_name} itself",
             )
         self._check(call)
+        given, avals = call.leaves, traced.program.in_avals
+        if self.refs is not None:
+            given, avals = self.refs.read(given), self.refs.jaxpr.in_avals
         # The executable takes only buffers with exactly the shardings that it was compiled for.
         leaves = [
             transfer.put(x, s, a) if type(x) is not Array or x.sharding is not s else x
-            for x, s, a in zip(call.leaves, self.program.lowered.in_shardings, traced.program.in_avals, strict=True)
+            for x, s, a in zip(given, self.program.lowered.in_shardings, avals, strict=True)
         ]
         try:
             out = self.program([x._buffer for x in leaves])
         except Exception as error:
             explain_failure(error, leaves, lambda i: f"call of compiled {traced.fun_name}, argument {call.path(i)}")
             raise
-        return tree_unflatten(self.out_tree, out)
+        return tree_unflatten(self.out_tree, out if self.refs is None else self.refs.write(call.leaves, out))
 
     def _check(self, call: CallArguments) -> None:
         known = dict(self._traced._call.statics)
@@ -529,7 +550,7 @@ class Compiled(_LaterStage):
             if known.get(where) != static
         ]
         for i, (x, aval, s) in enumerate(
-            zip(call.leaves, self._traced.program.in_avals, self.program.lowered.in_shardings, strict=True)
+            zip(call.leaves, self._traced.program.in_avals, self._in_shardings, strict=True)
         ):
             if isinstance(x, Tracer):
                 raise TraceError(

@@ -150,21 +150,32 @@ class Dim(Polynomial):
     __radd__ = __add__
 
     __pos__ = lambda self: self
+    __abs__ = lambda self: self.extreme("max", -self)
 
     __sub__ = _operator("-", functools.partial(add_dims, sign=-1), operator.sub)
     __rsub__ = lambda self, other: -self + other
     __mul__ = __rmul__ = _operator("*", multiply_dims, operator.mul)
-    __floordiv__ = _operator("//", floordiv)
-    __rfloordiv__ = _operator("r//", lambda x, y: floordiv(y, x))
-    __mod__ = _operator("%", mod)
-    __rmod__ = _operator("r%", lambda x, y: mod(y, x))
+    __floordiv__ = _operator("//", floordiv, operator.floordiv)
+    __rfloordiv__ = _operator("r//", lambda x, y: floordiv(y, x), lambda x, y: y // x)
+    __mod__ = _operator("%", mod, operator.mod)
+    __rmod__ = _operator("r%", lambda x, y: mod(y, x), lambda x, y: y % x)
 
     def __pow__(self, power: object) -> Any:
+        if type(power) is Dim:
+            return arrays.value(self) ** arrays.value(power)
         if not isinstance(power, int) or power < 0:
-            return NotImplemented
+            raise ArgumentError(
+                f"power of symbolic dimension {self}",
+                expected="a whole number from 0 on, or a dimension",
+                got=repr(power),
+                fix="convert the dimension to an array with phalanx.numpy.asarray",
+            )
         if power > MAX_DEGREE:
             raise too_large_error(f"({self})^{power}")
         return math.prod([self] * power)
+
+    def __rpow__(self, base: object) -> Any:
+        return base ** arrays.value(self)
 
     def __divmod__(self, other: Any) -> Any:
         return NotImplemented if _as_size(other) is None else (self // other, self % other)

@@ -21,6 +21,7 @@ from phalanx.core import (
     AxisError,
     Jaxpr,
     Primitive,
+    Ref,
     ShapedArray,
     ShardingError,
     Trace,
@@ -30,21 +31,25 @@ from phalanx.core import (
     cached_on_jaxpr,
     check_axis_name,
     check_function,
+    check_ref_aliases,
     current_traceback,
     eqn_named_axes,
     format_code_position,
     get_aval,
     get_aval_of_argument,
+    localize_refs,
     run_jaxpr,
+    select_flagged,
     state,
     state_extra,
     trace_to_jaxpr,
     vector_space,
+    write_p,
 )
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.runtime.array import Array
-from phalanx.transforms.flat_function import FlatFunction, format_argument, function_name, positional_parameters
-from phalanx.tree import broadcast_prefix, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.transforms.flat_function import FlatFunction, function_name, label_of, positional_parameters, wraps
+from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import ArrayLike, AxisName, DimSize, PyTree
 
@@ -99,6 +104,7 @@ class BatchTrace(Trace):
     """Applies each operation to all examples at once."""
 
     __slots__ = ("axis",)
+    is_batched = True
 
     def __init__(self, parent: Trace | None, axis: AxisData, name: str = "vmap"):
         super().__init__(parent, name)
@@ -296,13 +302,19 @@ def named_vmap(
     where = f"{transform} of {format_code_position(fun)}" if transform == "vmap" else transform
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))
         in_dims, size = resolve_in_axes(where, in_axes, args, kwargs, axis_size, lambda: positional_parameters(fun))
         function = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), tree)
         axis = AxisData(size, axis_name, spmd_names, _explicit_axes(where, leaves, in_dims) or spmd_names or ())
-        out, dims_out = vmap_flat(function, leaves, in_dims, axis, f"vmap of {function_name(fun)}")
+        name = f"vmap of {function_name(fun)}"
+        is_ref = [isinstance(x, Ref) for x in leaves]
+        if any(is_ref):
+            check_ref_aliases(name, leaves, (), label_of(args, kwargs, lambda: positional_parameters(fun)))
+            out, dims_out = _map_with_refs(function, leaves, in_dims, axis, name)
+        else:
+            out, dims_out = vmap_flat(function, leaves, in_dims, axis, name)
         result = tree_unflatten(function.out_tree, out)
         wanted = broadcast_prefix(out_axes, result, what=f"{where}, out_axes", is_leaf=lambda x: x is None)
         moved = [
@@ -312,6 +324,20 @@ def named_vmap(
         return tree_unflatten(function.out_tree, moved)
 
     return mapped
+
+
+def _map_with_refs(
+    fun: Callable[..., list], args: Sequence[Any], in_dims: Sequence[int | None], axis: AxisData, name: str
+) -> tuple[list, list]:
+    """`vmap_flat` over arguments of which some are references; mapped ones are written back."""
+    mapped = [isinstance(x, Ref) and d is not None for x, d in zip(args, in_dims, strict=True)]
+    call, values = localize_refs(fun, args, mapped)
+    out, dims = vmap_flat(call, values, in_dims, axis, name)
+    count = len(out) - sum(mapped)
+    wanted = zip(select_flagged(args, mapped), select_flagged(in_dims, mapped), strict=True)
+    for (ref, target), value, dim in zip(wanted, out[count:], dims[count:], strict=True):
+        write_p(ref, move_mapped_dim(value, dim, axis.size, target))
+    return out[:count], dims[:count]
 
 
 def resolve_in_axes(
@@ -341,9 +367,7 @@ def resolve_in_axes(
     # `in_axes` describes positional arguments only.
     given += [0] * (len(leaves) - len(given))
 
-    def label(i: int) -> str:
-        return f"argument {format_argument(tree_flatten_with_path((args, kwargs))[0][i][0], parameters())}"
-
+    label = label_of(args, kwargs, parameters)
     # An argument that is not mapped may be any object, which the function gets as it is.
     shapes = [
         () if d is None else get_aval_of_argument(x, lambda i=i: f"{where}, {label(i)}").shape
@@ -417,7 +441,7 @@ def _explicit_axes(where: str, leaves: Sequence[Any], in_dims: Sequence[int | No
     """The Explicit mesh axes that shard the mapped dimensions of the arguments."""
     found: tuple = ()
     for x, d in zip(leaves, in_dims, strict=True):
-        sharding = None if d is None else getattr(getattr(x, "aval", None), "sharding", None)
+        sharding = None if d is None else getattr(getattr(x, "aval", None), "type_sharding", None)
         axes = sharding.spec.dims[d] if sharding is not None else ()
         if axes and found and axes != found:
             raise ShardingError(

@@ -12,26 +12,37 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from phalanx.core import (
+    REF_TYPES,
     Effects,
     Eqn,
     Jaxpr,
     Primitive,
+    Ref,
+    RefError,
     ShapedArray,
     ShardingRule,
+    Slot,
     Var,
     Zero,
+    check_not_batched,
     dce_jaxpr,
+    discharge_jaxpr,
     fill_flagged,
     is_linear,
     is_varying,
     join_tangents,
+    local_refs,
     merge_lists,
     program_sharding_rule,
+    read_values,
     retype_jaxpr,
     run_jaxpr,
     select_flagged,
     select_unflagged,
     split_tangents,
+    state,
+    write_effect,
+    write_p,
 )
 from phalanx.runtime import LoweringContext, result_memories
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
@@ -49,11 +60,62 @@ from phalanx.transforms.transpose_jaxpr import transpose_jaxpr
 
 
 class HigherOrder(Primitive):
-    """Base of primitives whose result types over Explicit axes come from the jaxprs that they hold."""
+    """Base of primitives whose result types over Explicit axes come from the jaxprs that they hold.
+
+    An operand may be a mutable array reference (`core.mutable_arrays`). One that belongs to an outer trace stays an
+    operand. For references of the current trace, `discharge` applies the operation to their values.
+    """
 
     multiple = True
     call_like = True
     typed_sharding_rule = True
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        if REF_TYPES.isdisjoint(map(type, args)):
+            return super().__call__(*args, **params)
+        if refs := local_refs(args):
+            slots = {id(ref): Slot(n, ref.is_view) for n, ref in enumerate(refs)}
+            out, written, values = self.discharge(args, [slots.get(id(x)) for x in args], params)
+            for slot, value in zip(written, values, strict=True):
+                refs[slot.number].value = value
+                refs[slot.number].own()
+            return out
+        if state.trace is not None and state.trace.is_batched and write_effect in self.effects(**params):
+            for x in args:
+                if isinstance(x, Ref):
+                    check_not_batched(x)
+        return super().__call__(*args, **params)
+
+    bind = __call__
+
+    def bind_on_values(self, args: Sequence[Any], params: dict) -> list:
+        """Apply the operation to the values of its references, which may belong to an outer trace."""
+        refs = list({id(x): x for x in args if isinstance(x, Ref)}.values())
+        slots = {id(ref): Slot(n) for n, ref in enumerate(refs)}
+        out, written, values = self.discharge(args, [slots.get(id(x)) for x in args], params)
+        for slot, value in zip(written, values, strict=True):
+            write_p(refs[slot.number], value)
+        return out
+
+    def discharge(
+        self, args: Sequence[Any], slots: Sequence[Slot | None], params: dict
+    ) -> tuple[list, Sequence[Slot], Sequence[Any]]:
+        """Apply the operation to the values of references.
+
+        Args:
+          args: the operands.
+          slots: for each operand, the slot of the reference that it is, or None for any other operand.
+          params: the parameters.
+
+        Returns:
+          The results, the slots of the references that are written, and their final values.
+        """
+        raise RefError(
+            f"primitive {self.name}",
+            expected="a function that neither takes nor closes over mutable array references",
+            got=", ".join(x.aval.str_short() for x, n in zip(args, slots, strict=True) if n is not None),
+            fix="read the references before the call, and write its results into them afterwards",
+        )
 
 
 class Division(NamedTuple):
@@ -160,6 +222,23 @@ class TransformedCall(CallPrimitive):
     calls of derived jaxprs: `input_output_options` reads them, `derive_params` writes them.
     """
 
+    def discharge(
+        self, args: Sequence[Any], slots: Sequence[Slot | None], params: dict
+    ) -> tuple[list, Sequence[Slot], Sequence[Any]]:
+        jaxpr = params[self.program]
+        pure, written = discharge_jaxpr(jaxpr, slots)
+        ins, outs = self.input_output_options(params)
+        values, ins, extra = self.read_refs(args, slots, written, ins)
+        out = self._bind(params, pure, values, ins, [*outs, *extra], "discharge")
+        count = len(jaxpr.outvars)
+        return out[:count], written, out[count:]
+
+    def read_refs(
+        self, args: Sequence[Any], slots: Sequence[Slot | None], written: Sequence[Slot], ins: Sequence[Any]
+    ) -> tuple[list, Sequence[Any], Sequence[Any]]:
+        """The operands with the values of references, the options of the inputs, and of the final values."""
+        return read_values(args, slots), ins, [None] * len(written)
+
     def input_output_options(self, params: dict) -> tuple[Sequence[Any], Sequence[Any]]:
         """The option of each input and of each output; None for all unless a subclass overrides this."""
         jaxpr = params[self.program]
@@ -182,8 +261,8 @@ class TransformedCall(CallPrimitive):
           params: the parameters of this call.
           jaxpr: the derived jaxpr.
           ins, outs: the options of its inputs and outputs.
-          transform: "jvp", "primal", "linear", "transpose", "vmap", "known", "unknown", or "smaller" after dead code
-            elimination.
+          transform: "jvp", "primal", "linear", "transpose", "vmap", "known", "unknown", "smaller" after dead code
+            elimination, or "discharge" for a call on the values of references.
         """
         return params | {self.program: jaxpr}
 

@@ -32,7 +32,7 @@ from phalanx.core import (
 from phalanx.engine import api_boundary, hlo, ir
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.call_primitives import PartialEvalCall
-from phalanx.transforms.flat_function import trace_flat
+from phalanx.transforms.flat_function import trace_flat, wraps
 from phalanx.transforms.jvp_trace import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.partial_eval import (
@@ -208,7 +208,7 @@ def checkpoint(
     names = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         fix = "pass the static arguments by position, or list their names in static_argnames"
         static = normalize_positions("checkpoint, argument static_argnums", numbers, len(args), static_argnums, fix)

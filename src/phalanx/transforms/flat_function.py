@@ -6,13 +6,14 @@ Every transformation that calls a user's function (`vmap`, the derivatives, `che
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from phalanx.core import ArgumentTypeError, Jaxpr, check_outputs, format_code_position, get_aval, trace_to_jaxpr
-from phalanx.tree import PyTreeDef, keystr, tree_flatten, tree_unflatten
+from phalanx.core import ArgumentTypeError, Jaxpr, convert_outputs, format_code_position, get_aval, trace_to_jaxpr
+from phalanx.tree import PyTreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.key_paths import KeyPath, leaf_path
 from phalanx.typing import PyTree
 
@@ -57,8 +58,7 @@ class FlatFunction:
                 )
             out, self.aux = out
         flat, self.out_tree = tree_flatten(out)
-        check_outputs(flat, lambda i: f"{self.role and f' of {self.role}'}{leaf_path(out, i)}")
-        return flat
+        return convert_outputs(flat, lambda i: f"{self.role and f' of {self.role}'}{leaf_path(out, i)}")
 
 
 def trace_flat(
@@ -81,7 +81,22 @@ def trace_flat(
 
 def function_name(fun: object) -> str:
     """The name of a function in error messages and in jaxprs."""
-    return getattr(fun, "__name__", None) or type(fun).__name__
+    name = getattr(fun, "__name__", None)
+    return name if name and isinstance(name, str) else type(fun).__name__
+
+
+def wraps(fun: Callable) -> Callable[[Callable], Callable]:
+    """`functools.wraps` for callables of a user, whose attributes may have values that functions refuse."""
+    fits = lambda name: isinstance(getattr(fun, name, None), _ATTRIBUTE_TYPES.get(name, object))
+    return functools.wraps(fun, list(filter(fits, functools.WRAPPER_ASSIGNMENTS)))
+
+
+_ATTRIBUTE_TYPES: dict[str, type] = {
+    "__name__": str,
+    "__qualname__": str,
+    "__annotations__": dict,
+    "__type_params__": tuple,
+}
 
 
 def positional_parameters(fun: Callable) -> list[str]:
@@ -104,3 +119,8 @@ def format_argument(path: KeyPath, names: list[str]) -> str:
     if which == 1:
         return f"{first.key}{rest}"
     return f"{names[first.idx]}{rest}" if first.idx < len(names) else f"args[{first.idx}]{rest}"
+
+
+def label_of(args: tuple, kwargs: dict, parameters: Callable[[], list[str]]) -> Callable[[int], str]:
+    """A function that names leaf `i` of the arguments, for errors."""
+    return lambda i: f"argument {format_argument(tree_flatten_with_path((args, kwargs))[0][i][0], parameters())}"

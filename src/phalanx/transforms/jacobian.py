@@ -6,7 +6,6 @@ function, whatever the number of arguments and results.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from phalanx.core import check_function, dtypes, format_code_position, get_aval,
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms.batching import AxisData, move_mapped_dim, vmap_flat
-from phalanx.transforms.flat_function import FlatFunction
+from phalanx.transforms.flat_function import FlatFunction, wraps
 from phalanx.transforms.jvp_and_vjp import finalize_tangent, linearize, vjp
 from phalanx.transforms.value_and_grad import check_dtype_kind, check_inputs, check_not_complex, select_argnums
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
@@ -46,14 +45,12 @@ def jacfwd(
     check_function("jacfwd, argument fun", fun)
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> PyTree:
         wanted, fill = select_argnums(args, argnums)
         flat, tree = tree_flatten(wanted)
         check_inputs("jacfwd", fun, args, argnums, flat, holomorphic=holomorphic, is_forward=True)
-        result, push, *aux = linearize(
-            functools.wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux
-        )
+        result, push, *aux = linearize(wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux)
         # One evaluation of `fun`, then one batch of linear maps: a column per element of the arguments.
         columns = _map_basis(lambda *t: push(*tree_unflatten(tree, t)), flat, -1)
 
@@ -92,12 +89,12 @@ def jacrev(
     check_function("jacrev, argument fun", fun)
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> PyTree:
         wanted, fill = select_argnums(args, argnums)
         leaves = tree_flatten(wanted)[0]
         check_inputs("jacrev", fun, args, argnums, leaves, holomorphic=holomorphic, allow_int=allow_int)
-        result, pull, *aux = vjp(functools.wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux)
+        result, pull, *aux = vjp(wraps(fun)(lambda *c: fun(*fill(c), **kwargs)), *wanted, has_aux=has_aux)
         flat, tree = tree_flatten(result)
         for i, y in enumerate(flat):
             where = lambda i=i: f"jacrev, the result{leaf_path(result, i)} of {format_code_position(fun)}"

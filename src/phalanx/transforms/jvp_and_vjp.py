@@ -16,26 +16,35 @@ from phalanx.core import (
     ArgumentTypeError,
     DTypeError,
     Jaxpr,
+    Ref,
+    RefError,
     ShapedArray,
     ShapeError,
     Tracer,
     Zero,
+    as_shape_struct,
+    check_ref_aliases,
     dtypes,
     format_code_position,
     get_aval,
     instantiate,
     join_tangents,
+    localize_refs,
+    read_p,
+    remove_dead_code,
     run_jaxpr,
     select_flagged,
     state,
     vector_space,
+    write_p,
 )
 from phalanx.runtime.array import Array
-from phalanx.transforms.flat_function import FlatFunction, function_name, trace_flat
+from phalanx.transforms.flat_function import FlatFunction, function_name, label_of, positional_parameters, trace_flat
 from phalanx.transforms.jvp_trace import JVPTrace, JVPTracer, jvp_flat
 from phalanx.transforms.linear_trace import LinearTrace, finish_linear
 from phalanx.transforms.structure_checks import PathLabel, check_same_structure
-from phalanx.transforms.transpose_jaxpr import transpose_flat
+from phalanx.transforms.transpose_jaxpr import add_transpose, transpose_flat
+from phalanx.transforms.vjp_function import DidntWant, DontWant, GradRef, GradValue, VjpFunction
 from phalanx.tree import Partial, PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import ArrayLike, AxisName, PyTree
@@ -54,7 +63,9 @@ class LinearMap:
       ins, outs: the primal arguments and results, or variables of their types.
     """
 
-    __slots__ = ("function", "in_avals", "in_tree", "jaxpr", "nonzero", "out_avals", "out_tree")
+    __slots__ = ("function", "in_avals", "in_tree", "is_ref", "jaxpr", "nonzero", "out_avals", "out_tree")
+
+    is_ref: list[bool]  # for each input, whether it is the initial value of a mutable array reference
 
     def __init__(
         self,
@@ -77,6 +88,11 @@ def linearize_flat(function: FlatFunction, primals: Sequence[Any], name: str) ->
     Returns:
       The flat results, the linear jaxpr, which results have a tangent, and the auxiliary output.
     """
+    out, jaxpr, nonzero = _record_tangents(_strip_aux_tangents(function), primals, name)
+    return out, jaxpr, nonzero, function.aux
+
+
+def _record_tangents(fun: Callable[..., list], primals: Sequence[Any], name: str) -> tuple[list, Jaxpr, list[bool]]:
     linear = LinearTrace(state.trace, name)
     trace = JVPTrace(linear, name)
 
@@ -85,9 +101,9 @@ def linearize_flat(function: FlatFunction, primals: Sequence[Any], name: str) ->
         tangent = linear.new_input(get_aval(primal).to_tangent())
         return primal if tangent.aval.dtype == dtypes.float0 else JVPTracer(trace, primal, tangent)
 
-    pairs = trace.run(_strip_aux_tangents(function), map(add_tangent, primals), trace.unpair)
+    pairs = trace.run(fun, map(add_tangent, primals), trace.unpair)
     jaxpr, nonzero = finish_linear(linear, [t for _, t in pairs])
-    return [p for p, _ in pairs], jaxpr, nonzero, function.aux
+    return [p for p, _ in pairs], jaxpr, nonzero
 
 
 def _strip_aux_tangents(function: FlatFunction) -> Callable[..., list]:
@@ -104,15 +120,39 @@ def _strip_aux_tangents(function: FlatFunction) -> Callable[..., list]:
     return run
 
 
-def _linearize_at(fun: Callable, primals: tuple, has_aux: bool, apply: Callable[..., PyTree]) -> tuple:
-    """The result of `fun`, its linear jaxpr as a function that calls `apply`, and the auxiliary output if any."""
+def _linearize_at(fun: Callable, primals: tuple, has_aux: bool, derivative: Callable[[LinearMap, list], Any]) -> tuple:
+    """The result of `fun`, the function that `derivative` makes of its linear jaxpr, and the auxiliary output if any.
+
+    That function is a pytree whose leaves are the residuals, so that it can be returned from a `jit`.
+    """
     flat, tree = tree_flatten(primals)
     function = FlatFunction(fun, tree, has_aux=has_aux)
-    out, jaxpr, nonzero, aux = linearize_flat(function, flat, function_name(fun))
-    # A `Partial` is a pytree whose leaves are the residuals, so that the linear function can be returned from a `jit`.
+    is_ref = [isinstance(x, Ref) for x in flat]
+    if any(is_ref):
+        name, path = function_name(fun), label_of(primals, {}, lambda: positional_parameters(fun))
+        check_ref_aliases(f"differentiation of {name}", flat, (), path)
+        out, jaxpr, nonzero, aux, flat = _linearize_with_refs(function, flat, is_ref, name)
+    else:
+        out, jaxpr, nonzero, aux = linearize_flat(function, flat, function_name(fun))
     linear = LinearMap(jaxpr, format_code_position(fun), tree, function.out_tree, nonzero, flat, out)
-    result = tree_unflatten(function.out_tree, out), Partial(functools.partial(apply, linear), list(jaxpr.consts))
+    linear.is_ref = is_ref
+    result = tree_unflatten(function.out_tree, out), derivative(linear, list(jaxpr.consts))
     return (*result, aux) if has_aux else result
+
+
+def _linearize_with_refs(function: FlatFunction, primals: Sequence[Any], is_ref: Sequence[bool], name: str) -> tuple:
+    """`linearize_flat` with respect to the initial values of references among the arguments, which it also returns.
+
+    The function's writes are made in the references; the tangents of their final values are dropped.
+    """
+    call, values = localize_refs(_strip_aux_tangents(function), primals, is_ref)
+    out, jaxpr, nonzero = _record_tangents(call, values, name)
+    count = len(out) - sum(is_ref)
+    for ref, value in zip(select_flagged(primals, is_ref), out[count:], strict=True):
+        write_p(ref, value)
+    kept = sum(nonzero[:count])
+    jaxpr = remove_dead_code(jaxpr.replace(outvars=jaxpr.outvars[:kept]))
+    return out[:count], jaxpr, nonzero[:count], function.aux, values
 
 
 def jvp(fun: Callable, primals: Sequence[PyTree], tangents: Sequence[PyTree], has_aux: bool = False) -> tuple:
@@ -246,7 +286,9 @@ def linearize(fun: Callable, *primals: PyTree, has_aux: bool = False) -> tuple:
       >>> float(f_jvp(1.0))
       6.0
     """
-    return _linearize_at(fun, primals, has_aux, _apply_linear)
+    return _linearize_at(
+        fun, primals, has_aux, lambda linear, consts: Partial(functools.partial(_apply_linear, linear), consts)
+    )
 
 
 def _apply_linear(linear: LinearMap, consts: Sequence[Any], *tangents: PyTree) -> PyTree:
@@ -286,10 +328,12 @@ def vjp(fun: Callable, *primals: PyTree, has_aux: bool = False, reduce_axes: Seq
       >>> [float(x) for x in f_vjp(1.0)]
       [3.0, 2.0]
     """
-    return _linearize_at(fun, primals, has_aux, _apply_vjp)
+    return _linearize_at(
+        fun, primals, has_aux, lambda linear, consts: VjpFunction(functools.partial(_apply_vjp, linear), consts, ())
+    )
 
 
-def _apply_vjp(linear: LinearMap, consts: Sequence[Any], *cotangents: PyTree) -> tuple:
+def _apply_vjp(linear: LinearMap, consts: Sequence[Any], targets: tuple, *cotangents: PyTree) -> tuple:
     if len(cotangents) != 1:
         raise ArgumentTypeError(
             f"the vjp function of {linear.function}",
@@ -299,8 +343,50 @@ def _apply_vjp(linear: LinearMap, consts: Sequence[Any], *cotangents: PyTree) ->
         )
     cts = _check_cotangents(linear, cotangents[0], [a.to_tangent() for a in linear.out_avals], "vjp")
     # Results without a tangent do not depend on the inputs; their cotangents are ignored.
-    bars = transpose_flat(linear.jaxpr, consts, select_flagged(cts, linear.nonzero))
+    cts = select_flagged(cts, linear.nonzero)
+    if targets or any(linear.is_ref):
+        return _add_to_targets(linear, consts, targets, cts)
+    bars = transpose_flat(linear.jaxpr, consts, cts)
     return tree_unflatten(linear.in_tree, finalize_tangents(bars, linear.in_avals))
+
+
+def _add_to_targets(linear: LinearMap, consts: Sequence[Any], targets: tuple, cts: Sequence[Any]) -> tuple:
+    """The gradients, where those with a reference as their target are added to it."""
+    where = f"vjp of {linear.function}"
+    goals, tree = tree_flatten(targets)
+    if targets and tree != linear.in_tree:
+        fix = "pass a reference, GradValue() or DontWant() for each leaf of the arguments; None is no leaf"
+        label = lambda path: f"{where}, argument{path} of with_refs"
+        check_same_structure(label, linear.in_tree, targets, lambda path: f"the arguments{path}", fix)
+    goals = goals if targets else [GradValue()] * len(linear.is_ref)
+    for i, (goal, aval, of_ref) in enumerate(zip(goals, linear.in_avals, linear.is_ref, strict=True)):
+        path = lambda i=i: leaf_path(tree_unflatten(linear.in_tree, goals), i)
+        if isinstance(goal, Ref) and not goal.aval.inner_aval.matches(aval.to_tangent()):
+            raise RefError(
+                f"{where}, argument{path()} of with_refs",
+                expected=f"a reference to an array of type {aval.to_tangent().str_short()}, as the gradient has",
+                got=goal.aval.str_short(),
+                fix=f"make it with new_ref(jnp.zeros({aval.shape}, {str(aval.to_tangent().dtype)!r}))",
+            )
+        if of_ref and not isinstance(goal, Ref | DontWant):
+            raise RefError(
+                f"{where}, argument{path()}",
+                expected="a reference that the gradient of a reference is added to, in place",
+                got="no such reference",
+                fix="bind one with `with_refs`, as in f_vjp.with_refs(grad_ref)(ct), or pass DontWant() for it: the "
+                "gradient must be accumulated into a ref",
+            )
+    refs = [goal if isinstance(goal, Ref) else None for goal in goals]
+    sums = [None if ref is None else read_p(ref) for ref in refs]
+    bars = add_transpose(linear.jaxpr, consts, cts, sums, [type(goal) is not DontWant for goal in goals])
+    out: list[Any] = []
+    for goal, ref, bar, aval in zip(goals, refs, bars, linear.in_avals, strict=True):
+        if ref is not None:
+            write_p(ref, bar)
+            out.append(GradRef())
+        else:
+            out.append(DidntWant() if type(goal) is DontWant else finalize_tangent(bar, aval))
+    return tree_unflatten(linear.in_tree, out)
 
 
 def _check_cotangents(linear: LinearMap, cotangent: PyTree, spaces: Sequence[ShapedArray], transform: str) -> list:
@@ -331,7 +417,7 @@ def linear_transpose(fun: Callable, *primals: PyTree, reduce_axes: Sequence[Axis
       >>> [float(x) for x in phalanx.linear_transpose(lambda x: 3 * x, 1.0)(2.0)]
       [6.0]
     """
-    flat, function, jaxpr = trace_flat(fun, primals, function_name(fun))
+    flat, function, jaxpr = trace_flat(fun, tree_map(as_shape_struct, primals), function_name(fun))
     linear = LinearMap(jaxpr, format_code_position(fun), function.in_tree, function.out_tree, [], flat, jaxpr.outvars)
     return Partial(functools.partial(_apply_transpose, linear), list(jaxpr.consts))
 

@@ -68,7 +68,7 @@ def linearize_jaxpr(jaxpr: Jaxpr, nonzero: Sequence[bool], want: Sequence[bool] 
         tangents = [instantiate(t) if w else t for (_, t), w in zip(pairs, broadcast_flag(want, pairs), strict=True)]
         linear, has_tangent = finish_linear(recording, tangents)
         # Constants of the linear jaxpr that the primal one computes become its inputs: these are the residuals.
-        computed = [type(c) is StagedTracer and c._trace is staging for c in linear.consts]
+        computed = [isinstance(c, StagedTracer) and c._trace is staging for c in linear.consts]
         residuals, linear = select_flagged(linear.consts, computed), linear.hoist_some(computed)
         position = {x._var: i for i, x in enumerate(inputs)}
         forwarded = [position.get(r._var) for r in residuals]

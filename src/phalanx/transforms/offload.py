@@ -25,7 +25,7 @@ class Space(enum.Enum):
 
     Examples:
       >>> import phalanx
-      >>> phalanx.device_put(1.0, Space.Device).sharding.memory_kind in (None, "device", "unpinned_host")
+      >>> phalanx.device_put(1.0, Space.Device).sharding.memory_kind in ("device", "unpinned_host")
       True
     """
 
@@ -70,7 +70,7 @@ class ToMemory(Identity, name="to_memory"):
 
     def run(self, x: Any, *, src: str, dst: str) -> Array:
         x = transfer.put(x)
-        return transfer.put(x, x.sharding.with_memory_kind(dst).canonical, committed=x.committed)
+        return transfer.put(x, x.sharding.with_memory_kind(dst), committed=x.committed)
 
     def lower(self, ctx: Any, x: Any, *, src: str, dst: str) -> Any:
         # On CPU device memory is host memory, so nothing has to move.

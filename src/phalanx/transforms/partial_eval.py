@@ -23,6 +23,7 @@ from phalanx.core import (
     broadcast_flag,
     dce_jaxpr,
     no_effects,
+    preserve_wide_types,
     remove_dead_code,
     select_flagged,
     select_unflagged,
@@ -99,7 +100,8 @@ def partial_eval_jaxpr(
         broadcast_flag(instantiated_outputs, jaxpr.outvars),
         policy,
     )
-    return jaxpr.derive(("partial_eval", *options), lambda: _PartialEvaluator(jaxpr, *options).evaluate())
+    with preserve_wide_types(jaxpr):
+        return jaxpr.derive(("partial_eval", *options), lambda: _PartialEvaluator(jaxpr, *options).evaluate())
 
 
 def partial_eval_inner_jaxpr(

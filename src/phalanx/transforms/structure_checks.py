@@ -66,11 +66,11 @@ def check_same_types(
     """
     check_same_structure(where, expected_tree, tree, source, f"return a value with the structure of {source('')}")
     for i, (want, got) in enumerate(zip(expected, avals)):
-        if got.matches(want) and got.sharding is want.sharding:
+        if got.matches(want) and got.type_sharding is want.type_sharding:
             continue
         path = leaf_path(tree_unflatten(tree, list(range(len(avals)))), i)
         if got.matches(want):
-            fix = f"reshard it to {want.sharding and want.sharding.spec} with phalanx.reshard"
+            fix = f"reshard it to {want.type_sharding and want.type_sharding.spec} with phalanx.reshard"
         elif got.shape == want.shape:
             fix = f"convert it to {want.dtype.name} with .astype"
         else:

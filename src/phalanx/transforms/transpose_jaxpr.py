@@ -25,6 +25,7 @@ from phalanx.core import (
     conform,
     instantiate,
     join_tangents,
+    preserve_wide_types,
     reduce_to_varying,
     select_flagged,
     select_unflagged,
@@ -82,7 +83,7 @@ def _has_typed_sharding(eqn: Eqn) -> bool:
     """Whether the type of an operand or result has a sharding over Explicit axes."""
     for atoms in (eqn.outvars, eqn.invars):  # loops, since this runs for every equation
         for atom in atoms:
-            if atom.aval.sharding is not None:
+            if atom.aval.type_sharding is not None:
                 return True
     return False
 
@@ -101,14 +102,14 @@ def _drop_typed_shardings(eqn: Eqn, y_bar: Any, operands: list) -> tuple[Any, li
     def drop(x: Any) -> Any:
         if type(x) is Linear or type(x) is Zero:
             return type(x)(x.aval.drop_sharding())
-        return x if getattr(x, "aval", None) is None or x.aval.sharding is None else vector_space.open_type(x)
+        return x if getattr(x, "aval", None) is None or x.aval.type_sharding is None else vector_space.open_type(x)
 
     return [*map(drop, y_bar)] if primitive.multiple else drop(y_bar), [*map(drop, operands)]
 
 
 def _is_sharded_as(x_bar: ArrayLike, aval: ShapedArray) -> bool:
     """Whether a cotangent is sharded at least as its primal's type, so that it need not be gathered now."""
-    have, want = getattr(getattr(x_bar, "aval", None), "sharding", None), aval.sharding
+    have, want = getattr(getattr(x_bar, "aval", None), "type_sharding", None), aval.type_sharding
     if have is want or have is None or want is None or have.mesh is not want.mesh:
         return have is want
     return all(not w or h == w for h, w in zip(have.spec.dims, want.spec.dims, strict=True))
@@ -136,8 +137,55 @@ def transpose_flat(jaxpr: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any
     return _transpose(jaxpr, dict(zip(jaxpr.constvars, consts, strict=True)), cotangents, jaxpr.invars)
 
 
-def _transpose(jaxpr: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: Sequence[Var]) -> list:
-    """Evaluate the equations that are not linear, and run the others backwards."""
+def add_transpose(
+    jaxpr: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any], sums: Sequence[Any], wanted: Sequence[bool]
+) -> list:
+    """The cotangents of some inputs of a linear jaxpr, added to given values.
+
+    Args:
+      jaxpr, consts, cotangents: as in `transpose_flat`.
+      sums: for each input the value that its cotangent is added to, or None.
+      wanted: for each input, whether its cotangent is computed.
+
+    Returns:
+      For each input the sum or the cotangent; a `Zero` for inputs that are not wanted.
+    """
+    # Equations that no wanted input reaches are left out; they would give cotangents to others only.
+    needed = {*select_flagged(jaxpr.invars, wanted)}
+    linear = set(jaxpr.invars)
+    eqns = []
+    for eqn in jaxpr.eqns:
+        reads = {a for a in eqn.invars if type(a) is not Literal}
+        if reads & linear:
+            linear.update(eqn.outvars)
+            if not reads & needed:
+                continue
+            needed.update(eqn.outvars)
+        eqns.append(eqn)
+    held = {v: x for v, x in zip(jaxpr.invars, sums, strict=True) if x is not None}
+    given = [
+        c if type(v) is Literal or v in needed or v not in linear else Zero(v.aval)
+        for v, c in zip(jaxpr.outvars, cotangents, strict=True)
+    ]
+    known = dict(zip(jaxpr.constvars, consts, strict=True))
+    out = _transpose(jaxpr.replace(eqns=eqns), known, given, jaxpr.invars, held)
+    return [x if w else Zero(v.aval) for x, v, w in zip(out, jaxpr.invars, wanted, strict=True)]
+
+
+def _transpose(
+    jaxpr: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: Sequence[Var], sums: dict[Var, Any] | None = None
+) -> list:
+    """Evaluate the equations that are not linear, and run the others backwards.
+
+    `sums` has initial values of the cotangents of some inputs.
+    """
+    with preserve_wide_types(jaxpr):
+        return _run_backwards(jaxpr, known, cotangents, inputs, sums or {})
+
+
+def _run_backwards(
+    jaxpr: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: Sequence[Var], pending: dict[Var, Any]
+) -> list:
     # Equations without linear operands compute residuals, for example inside of a transposed `jit`.
     linear = []
     for eqn in jaxpr.eqns:
@@ -148,7 +196,6 @@ def _transpose(jaxpr: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: Seq
         else:
             values = [a.value if type(a) is Literal else known[a] for a in eqn.invars]
             known.update(zip(eqn.outvars, eqn.primitive.bind_as_list(*values, **eqn.params), strict=True))
-    pending: dict[Var, Any] = {}
     for v, c in zip(jaxpr.outvars, cotangents, strict=True):
         if type(v) is not Literal and v not in known and type(c) is not Zero:
             # A variable may be returned several times; its cotangents are added.

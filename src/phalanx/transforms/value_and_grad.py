@@ -6,15 +6,16 @@ Builds on `jvp_and_vjp`; adds the selection of arguments by `argnums` and the ch
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from phalanx.core import (
+    AbstractRef,
     ArgumentTypeError,
     DTypeError,
+    RefError,
     ShapedArray,
     ShapeError,
     check_function,
@@ -27,7 +28,7 @@ from phalanx.core import (
     parse_positions,
 )
 from phalanx.engine.traceback_filtering import api_boundary
-from phalanx.transforms.flat_function import FlatFunction, format_argument, function_name, positional_parameters
+from phalanx.transforms.flat_function import FlatFunction, format_argument, function_name, positional_parameters, wraps
 from phalanx.transforms.jvp_and_vjp import finalize_tangents, linearize_flat
 from phalanx.transforms.transpose_jaxpr import transpose_flat
 from phalanx.tree import PyTreeDef, tree_flatten, tree_flatten_with_path, tree_unflatten
@@ -70,7 +71,7 @@ def value_and_grad(
     check_function("grad or value_and_grad, argument fun", fun)
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
         # The arguments outside `argnums` are closed over, so they are constants of the differentiated function.
         wanted, rest = select_argnums(args, argnums)
@@ -120,7 +121,7 @@ def grad(
     both = value_and_grad(fun, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int)
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def gradient(*args: Any, **kwargs: Any) -> PyTree:
         value, g = both(*args, **kwargs)
         return (g, value[1]) if has_aux else g
@@ -176,7 +177,14 @@ def check_inputs(
             name = format_argument(whole, positional_parameters(fun))
             return f"{transform} of {format_code_position(fun)}, argument {name}"
 
-        aval = get_aval_of_argument(x, where)
+        aval: Any = get_aval_of_argument(x, where)
+        if isinstance(aval, AbstractRef):
+            raise RefError(
+                where(),
+                expected="an array",
+                got=f"a mutable array reference, {aval.str_short()}, whose gradient must be added to a reference",
+                fix="use vjp, and bind a reference for the gradient: f_vjp.with_refs(grad_ref)(cotangent)",
+            )
         if holomorphic:
             check_dtype_kind(aval, np.complexfloating, where, "convert the argument to complex64, or drop holomorphic")
             continue

@@ -182,7 +182,7 @@ def product_aval(where: str, x: ShapedArray, y: ShapedArray, shape: tuple, prefe
     # For example float8_e4m3fn by float8_e5m2, accumulated in float32.
     if x.dtype != y.dtype and preferred is not None:
         return ShapedArray(shape, preferred, False)  # the operands need no common dtype then
-    dtype = x.dtype if x.dtype == y.dtype else promotion.promote_types(x.dtype, y.dtype)
+    dtype = x.dtype if x.dtype == y.dtype else promotion.result_type(x.dtype, y.dtype)
     if preferred is None or preferred == dtype:
         return ShapedArray(shape, dtype, x.weak_type and y.weak_type and preferred is None)
     # Accumulating floats in integers, or complex numbers in real ones, would lose information.

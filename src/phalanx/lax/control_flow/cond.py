@@ -21,9 +21,12 @@ from phalanx.core import (
     Jaxpr,
     ShapedArray,
     ShardingRule,
+    Slot,
     Var,
     cached_on_jaxpr,
+    check_not_written,
     dce_jaxpr,
+    discharge_jaxpr,
     effects as fx,
     fill_flagged,
     format_code_position,
@@ -36,6 +39,7 @@ from phalanx.core import (
     no_effects,
     program_sharding_rule,
     promotion,
+    read_values,
     retype_jaxpr,
     run_jaxpr,
     select_flagged,
@@ -48,7 +52,7 @@ from phalanx.core import (
 )
 from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.named_axes import check_no_divergence
-from phalanx.lax.control_flow.control_flow_tracing import leaf_avals, split_by_sizes, stage_body
+from phalanx.lax.control_flow.control_flow_tracing import check_refs, leaf_avals, split_by_sizes, stage_body
 from phalanx.lax.control_flow.python_control_flow import runs_in_python
 from phalanx.lax.elementwise import clamp, convert_element_type, dtype_kind, eq, select_n
 from phalanx.lax.shape import broadcast_in_dim
@@ -145,6 +149,17 @@ class Cond(DivisibleCall, name="cond"):
         out_dot = _bind(self, index, linear, [*operands, *out[count:], *given])
         return out[:count], join_tangents(branches[0].out_avals, want, out_dot)
 
+    def discharge(
+        self, args: Sequence[Any], slots: Sequence[Slot | None], params: dict
+    ) -> tuple[list, Sequence[Slot], Sequence[Any]]:
+        """All branches return the final values of the references that some branch writes."""
+        branches = params["branches"]
+        written = sorted({n for b in branches for n in discharge_jaxpr(b, slots[1:])[1]})
+        index, *operands = read_values(args, slots)
+        out = _bind(self, index, [discharge_jaxpr(b, slots[1:], written)[0] for b in branches], operands)
+        count = len(branches[0].outvars)
+        return out[:count], written, out[count:]
+
     def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division | None:
         # An unknown index leaves nothing to run now: it decides which known work is needed.
         return None if unknown[0] else _divide_branches(params["branches"], unknown, policy)
@@ -171,6 +186,8 @@ class Cond(DivisibleCall, name="cond"):
         self, axis: AxisData, index: ArrayLike, operands: list, mapped: list[bool], branches: tuple
     ) -> tuple:
         """Run every branch on all examples, and select the result of each example."""
+        for branch in branches:
+            check_not_written("vmap of cond or switch with a mapped choice, a branch", branch)
         outs = [run_jaxpr(batch_jaxpr(b, axis, mapped, True)[0], *operands) for b in branches]
         # `select_n` takes a boolean for two cases, and an integer for more.
         which = eq(index, np.int32(1)) if len(branches) == 2 else index
@@ -202,10 +219,10 @@ def _any_branch(flags: Sequence[Sequence[bool]]) -> list[bool]:
 
 def _bind(primitive: Cond, index: ArrayLike, branches: Sequence[Jaxpr], operands: Sequence[Any]) -> list:
     """Bind the primitive on branches with constants: the constants of all branches become leading operands."""
-    return _bind_hoisted(primitive, index, [b.hoist() for b in branches], [b.consts for b in branches], operands)
+    return bind_branches(primitive, index, [b.hoist() for b in branches], [b.consts for b in branches], operands)
 
 
-def _bind_hoisted(
+def bind_branches(
     primitive: Cond, index: ArrayLike, branches: Sequence[Jaxpr], consts: Sequence[Sequence[Any]], operands: Sequence
 ) -> list:
     """Bind the primitive on branches that take their own constants before the operands."""
@@ -422,6 +439,7 @@ def bind_cond(
     leaves, tree = tree_flatten(operands)
     avals = leaf_avals(leaves)
     bodies = [stage_body(f, tree, avals, f"{name} {n}") for f, n in zip(functions, names)]
+    check_refs(name, operands, bodies)
     first = bodies[reference]
     jaxprs = _promote_weak_results([b.jaxpr for b in bodies])
     source = lambda path: f"the result{path} of {names[reference]} = {format_code_position(functions[reference])}"
@@ -434,7 +452,7 @@ def bind_cond(
             jaxpr.out_avals,
             source,
         )
-    out = _bind_hoisted(primitive, number, jaxprs, [b.consts for b in bodies], leaves)
+    out = bind_branches(primitive, number, jaxprs, [b.consts for b in bodies], leaves)
     return tree_unflatten(first.out_tree, out)
 
 

@@ -16,13 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core import (
+    AbstractRef,
     Jaxpr,
+    RefError,
     ShapedArray,
-    Tracer,
     cached_on_jaxpr,
+    check_ref_aliases,
     conform_all,
     dtypes,
     get_aval,
+    has_refs,
+    is_open_constant,
     promotion,
     retype_jaxpr,
     select_flagged,
@@ -35,6 +39,8 @@ from phalanx.core import (
 from phalanx.engine.cache import Cache
 from phalanx.transforms import FlatFunction, PathLabel, check_same_types
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
+from phalanx.tree.key_paths import leaf_path
+from phalanx.typing import PyTree
 
 _staged: Cache[Callable, Cache] = Cache("lax.control_flow_functions", weak="keys")
 _new_bodies = functools.partial(Cache, "lax.control_flow_bodies", 1024)
@@ -80,9 +86,17 @@ def stage_body(
     jaxpr = trace_to_jaxpr(function, avals, getattr(fun, "__name__", name))
     body = TracedBody(jaxpr.hoist(), jaxpr.consts, function.out_tree)
     # A body that closes over tracers belongs to one trace; its jaxpr must not be found by another one.
-    if not any(isinstance(c, Tracer) for c in jaxpr.consts):
+    if not any(map(is_open_constant, jaxpr.consts)):
         known[key] = body
     return body
+
+
+def check_refs(where: str, operands: PyTree, bodies: Sequence[TracedBody]) -> None:
+    """Refuse a mutable array reference that a loop or branch receives twice, or receives and closes over."""
+    if any(has_refs(body.jaxpr) for body in bodies):
+        consts = [x for body in bodies for x in body.consts]
+        path = lambda i: leaf_path(operands, i)
+        check_ref_aliases(where, tree_flatten(operands)[0], consts, path)
 
 
 def leaf_avals(leaves: Sequence[Any]) -> list[ShapedArray]:
@@ -192,6 +206,14 @@ def promote_carry(init: Sequence[Any], make: Callable[[Sequence[ShapedArray]], t
       The adapted initial values, the types of the carry, and the last result of `make`.
     """
     avals = leaf_avals(init)
+    for aval in avals:
+        if type(aval) is AbstractRef:
+            raise RefError(
+                "the initial carry of a loop",
+                expected="arrays",
+                got=f"a mutable array reference, {aval.str_short()}",
+                fix="close over the reference: the body may read and write it",
+            )
     made = make(avals)
     after = made[1]
     if len(after) != len(avals):  # another structure, which the caller reports
@@ -224,8 +246,8 @@ def _is_promoted_by(aval: ShapedArray, after: ShapedArray) -> bool:
 
 def _with_sharding_of(aval: ShapedArray, after: ShapedArray) -> ShapedArray:
     """The type of an initial value without a mesh, with the sharding of the returned carry."""
-    is_inherited = aval.sharding is None and after.sharding is not None and aval.shape == after.shape
-    return aval.update(sharding=after.sharding) if is_inherited else aval
+    is_inherited = aval.type_sharding is None and after.type_sharding is not None and aval.shape == after.shape
+    return aval.update(sharding=after.type_sharding) if is_inherited else aval
 
 
 def check_carry(

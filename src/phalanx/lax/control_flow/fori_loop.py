@@ -119,4 +119,4 @@ def _index_dtype(lower: ArrayLike, upper: ArrayLike) -> tuple[Any, bool]:
                 got=aval.str_short(),
                 fix="convert it with .astype(int)",
             )
-    return promotion.result_type(lower, upper, return_weak_type=True)
+    return promotion.result_type(lower, upper, return_weak_type_flag=True)

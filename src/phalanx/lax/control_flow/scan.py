@@ -23,7 +23,7 @@ from phalanx.core import (
     select_unflagged,
 )
 from phalanx.custom_rules.custom_vmap import custom_vmap
-from phalanx.lax.control_flow.control_flow_tracing import check_carry, leaf_avals, promote_carry, stage_body
+from phalanx.lax.control_flow.control_flow_tracing import check_carry, check_refs, leaf_avals, promote_carry, stage_body
 from phalanx.lax.control_flow.python_control_flow import runs_in_python, scan_in_python
 from phalanx.lax.control_flow.scan_primitive import ScanLayout, scan_p
 from phalanx.lax.indexing.static_slice import slice_in_dim
@@ -53,7 +53,7 @@ def scan(
       xs: the inputs, a pytree of arrays with leading dimensions of one size, or None.
       length: the number of iterations, required if `xs` is None.
       reverse: iterate from the last input to the first; outputs keep the order of the inputs.
-      unroll: the number of iterations per step of the compiled loop; True for all of them.
+      unroll: the number of iterations per step of the compiled loop; True or 0 for all of them.
       _split_transpose: accepted for compatibility; not read.
 
     Returns:
@@ -109,12 +109,13 @@ def bind_scan(
     """
     xs_flat, xs_tree = tree_flatten(xs)
     size = _scan_length(name, xs, length)
-    if isinstance(unroll, bool):
-        unroll = max(size, 1) if unroll else 1
-    if unroll < 1:
+    if unroll < 0:
         raise ArgumentError(
-            f"{name}, argument unroll", expected="a positive int", got=str(unroll), fix="pass unroll=1 or more"
+            f"{name}, argument unroll", expected="an int of at least 0, or a bool", got=str(unroll), fix="pass unroll=1"
         )
+    if unroll is True or (unroll == 0 and unroll is not False):
+        unroll = max(size, 1)
+    unroll = unroll or 1
     if runs_in_python(size) and not is_symbolic(size) and size:
         return scan_in_python(f if adapt is None else adapt(f), init, xs, size, reverse)
     init_flat, init_tree = tree_flatten(init)
@@ -143,6 +144,7 @@ def bind_scan(
         (carry_tree, carry_avals),
         num_counters=num_counters,
     )
+    check_refs(name, xs, [body])
     n = len(init_flat)
     layout = ScanLayout(len(body.consts), n, size, bool(reverse), int(unroll))
     out = scan_p(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, layout=layout)
@@ -152,7 +154,7 @@ def bind_scan(
 def _check_unsharded_leading_dim(name: str, xs: PyTree) -> None:
     """Refuse inputs whose leading dimension is sharded by their types: every device runs all iterations."""
     for i, aval in enumerate(leaf_avals(tree_leaves(xs))):
-        if aval.sharding is not None and aval.sharding.mesh.num_parts(aval.sharding.spec.dims[0]) > 1:
+        if aval.type_sharding is not None and aval.type_sharding.mesh.num_parts(aval.type_sharding.spec.dims[0]) > 1:
             raise ShardingError(
                 f"{name}, argument xs{leaf_path(xs, i)}",
                 expected="a leading dimension that is not sharded, since each device runs all iterations",
@@ -196,7 +198,8 @@ def map(f: Callable[[PyTree], PyTree], xs: PyTree, *, batch_size: int | None = N
     Args:
       f: a function of one element.
       xs: a pytree of arrays with leading dimensions of one size.
-      batch_size: apply the function to this many elements at once, by `vmap`; a remainder follows at the end.
+      batch_size: apply the function to this many elements at once, by `vmap`; a remainder follows at the end. 0 stands
+        for all elements.
 
     Returns:
       The results, stacked along a leading dimension.
@@ -215,7 +218,7 @@ def map(f: Callable[[PyTree], PyTree], xs: PyTree, *, batch_size: int | None = N
         return tree_map(lambda y: reshape(move_dim(y, 1, 0), (y.shape[0] * count, *y.shape[2:])), out)
     if batch_size is None:
         return bind_scan(f, (), xs, name="map", adapt=_map_elements)[1]
-    in_blocks = size // batch_size * batch_size
+    in_blocks = size // batch_size * batch_size if batch_size else 0
     parts = []
     if is_symbolic(in_blocks) or in_blocks:
         blocks = [
@@ -232,10 +235,12 @@ def map(f: Callable[[PyTree], PyTree], xs: PyTree, *, batch_size: int | None = N
 
 def _num_shards(leaves: Sequence[Any]) -> int:
     """The number of shards of the leading dimension by the types; 1 if arrays are sharded differently."""
-    split = {None if a.sharding is None or not a.ndim else a.sharding.spec.dims[0] for a in leaf_avals(leaves)}
+    split = {
+        None if a.type_sharding is None or not a.ndim else a.type_sharding.spec.dims[0] for a in leaf_avals(leaves)
+    }
     if len(split) != 1 or not (axes := split.pop()):
         return 1
-    return get_aval(leaves[0]).sharding.mesh.num_parts(axes)
+    return get_aval(leaves[0]).type_sharding.mesh.num_parts(axes)
 
 
 def _map_elements(f: Callable) -> Callable:
@@ -271,7 +276,7 @@ def sequential_vmap(fun: Callable) -> custom_vmap:
         is_mapped = tree_flatten(tuple(in_batched))[0]
 
         def one(xs: Sequence[Any]) -> PyTree:
-            return fun(*tree_unflatten(tree, merge_lists(is_mapped, xs, select_unflagged(leaves, is_mapped))))
+            return function(*tree_unflatten(tree, merge_lists(is_mapped, xs, select_unflagged(leaves, is_mapped))))
 
         out = map(one, select_flagged(leaves, is_mapped))
         return out, tree_unflatten(tree_flatten(out)[1], [True] * len(tree_flatten(out)[0]))

@@ -24,10 +24,12 @@ from phalanx.core import (
     RuleError,
     ShapedArray,
     ShardingRule,
+    Slot,
     Zero,
     add_tangents,
     cached_on_jaxpr,
     dce_jaxpr,
+    discharge_jaxpr,
     dtypes,
     effects as fx,
     fill_flagged,
@@ -37,8 +39,10 @@ from phalanx.core import (
     is_varying,
     join_sharding_rules,
     join_tangents,
+    merge_lists,
     physical_aval,
     program_sharding_rule,
+    read_values,
     remove_dead_code,
     run_jaxpr,
     select_flagged,
@@ -197,6 +201,35 @@ class Scan(DivisibleCall, name="scan"):
         )
         return out, join_tangents(self.abstract_eval(jaxpr=jaxpr, layout=layout), linearized.nonzero, out_dot)
 
+    def discharge(
+        self, args: Sequence[Any], slots: Sequence[Slot | None], params: dict
+    ) -> tuple[list, Sequence[Slot], Sequence[Any]]:
+        """References among the constants become values that the loop carries; among the stacked inputs, results."""
+        jaxpr, layout = params["jaxpr"], params["layout"]
+        pure, written = discharge_jaxpr(jaxpr, slots)
+        is_written = [slot in written for slot in slots]
+        (consts, init, xs), (carried, _, _) = layout.split(read_values(args, slots)), layout.split(is_written)
+        in_consts, in_carry, in_xs = layout.split(pure.invars)
+        count, is_const = len(jaxpr.outvars), [n in slots[: layout.num_consts] for n in written]
+        finals = pure.outvars[count:]
+        body = pure.replace(
+            invars=[
+                *pure.constvars,
+                *select_unflagged(in_consts, carried),
+                *_in_order(in_consts, slots, written),
+                *in_carry,
+                *in_xs,
+            ],
+            outvars=[*select_flagged(finals, is_const), *pure.outvars[:count], *select_unflagged(finals, is_const)],
+            constvars=(),
+            consts=(),
+        )
+        held = select_unflagged(consts, carried)
+        wide = layout._replace(num_consts=len(pure.consts) + len(held), num_carry=layout.num_carry + sum(is_const))
+        out = self(*pure.consts, *held, *_in_order(consts, slots, written), *init, *xs, jaxpr=body, layout=wide)
+        n = sum(is_const)
+        return out[n : n + count], written, merge_lists(is_const, out[:n], out[n + count :])
+
     def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division | None:
         return _divide_scan(params["jaxpr"], params["layout"], unknown, policy)
 
@@ -284,6 +317,12 @@ class Scan(DivisibleCall, name="scan"):
 
 
 scan_p = Scan()
+
+
+def _in_order(items: Sequence[Any], slots: Sequence[Slot | None], numbers: Sequence[Slot]) -> list:
+    """The items of constants that are references with these numbers, in the order of the numbers."""
+    found = dict(zip(slots, items, strict=False))  # the constants come first among the operands
+    return [found[n] for n in numbers if n in found]
 
 
 def _run_forward(

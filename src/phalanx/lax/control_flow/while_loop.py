@@ -17,19 +17,27 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import (
+    REF_TYPES,
+    AbstractRef,
+    ArgumentError,
     ArgumentTypeError,
     Effects,
     Eqn,
     Jaxpr,
     Primitive,
+    RefError,
     RuleError,
     ShapedArray,
     ShardingRule,
+    Slot,
     Var,
     Zero,
     cached_on_jaxpr,
+    check_effect,
     check_function,
+    check_not_written,
     dce_jaxpr,
+    discharge_jaxpr,
     effects as fx,
     format_code_position,
     get_aval,
@@ -40,6 +48,7 @@ from phalanx.core import (
     named_axes,
     no_effects,
     program_sharding_rule,
+    read_values,
     retrace_jaxpr,
     retype_jaxpr,
     run_jaxpr,
@@ -264,6 +273,62 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
         )
         return out[: len(init)], join_tangents(body.out_avals, nz_carry, out[len(init) :])
 
+    def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
+        # The loop runs twice, but its writes must happen once: it gets values, and the known ones are written.
+        if not REF_TYPES.isdisjoint(map(type, args)):
+            return self.bind_on_values(args, params)
+        return super().partial_eval(trace, args, params)
+
+    def partial_eval_eqn(self, eqn: Eqn, unknown: Sequence[bool], policy: Policy) -> tuple:
+        if any(isinstance(a.aval, AbstractRef) for a in eqn.invars):
+            raise RefError(
+                "differentiation of while_loop (or fori_loop with traced bounds) in a rematerialized function",
+                expected="a loop without mutable array references from outside",
+                got=", ".join(a.aval.str_short() for a in eqn.invars if isinstance(a.aval, AbstractRef)),
+                fix="carry the value through the loop, and write it into the reference afterwards",
+            )
+        return super().partial_eval_eqn(eqn, unknown, policy)
+
+    def discharge(
+        self, args: Sequence[Any], slots: Sequence[Slot | None], params: dict
+    ) -> tuple[list, Sequence[Slot], Sequence[Any]]:
+        """References that the body writes become carried values, which the condition may read."""
+        cond, body = params["cond"], params["body"]
+        c, b = params["num_cond_consts"], params["num_body_consts"]
+        check_not_written("while_loop, cond_fun", cond)
+        pure_body, written = discharge_jaxpr(body, slots[c:])
+        pure_cond, _ = discharge_jaxpr(cond, [*slots[:c], *[None] * (len(args) - c - b)], ())
+        values = read_values(args, slots)
+
+        def divide(items: Sequence[Any], numbers: Sequence[Slot | None]) -> tuple[list, list]:
+            """Items of constants: those that stay, and items of the carried references, None where there is none."""
+            found = {n: x for x, n in zip(items, numbers, strict=True) if n in written}
+            return [x for x, n in zip(items, numbers, strict=True) if n not in written], [found.get(n) for n in written]
+
+        in_cond, cond_carry = divide(pure_cond.invars[:c], slots[:c])
+        in_body, body_carry = divide(pure_body.invars[:b], slots[c : c + b])
+        count = len(body.outvars)
+        fresh = [v or Var(new.aval) for v, new in zip(cond_carry, body_carry, strict=True)]
+        cond_consts, _ = divide(values[:c], slots[:c])
+        body_consts, start = divide(values[c : c + b], slots[c : c + b])
+        out = self(
+            *pure_cond.consts,
+            *cond_consts,
+            *pure_body.consts,
+            *body_consts,
+            *start,
+            *values[c + b :],
+            cond=_open(pure_cond, [*in_cond, *fresh, *pure_cond.invars[c:]], pure_cond.outvars),
+            body=_open(
+                pure_body,
+                [*in_body, *body_carry, *pure_body.invars[b:]],
+                [*pure_body.outvars[count:], *pure_body.outvars[:count]],
+            ),
+            num_cond_consts=len(pure_cond.consts) + len(cond_consts),
+            num_body_consts=len(pure_body.consts) + len(body_consts),
+        )
+        return out[len(written) :], written, out[: len(written)]
+
     def transpose(self, y_bars: Sequence[Any], *operands: Any, **_: Any) -> tuple:
         raise RuleError(
             "reverse-mode differentiation of while_loop (or fori_loop with traced bounds)",
@@ -275,6 +340,8 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
     def batch_axis(self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple:
         mapped = [d is not None for d in dims]
         # Weights and other large operands may be sharded over devices that work on each example together.
+        if params["body"].effects and _condition_is_mapped(axis, mapped, **params):
+            check_not_written("vmap of while_loop with a mapped condition, body_fun", params["body"])
         if _is_small(params["body"], params["cond"]) and _condition_is_mapped(axis, mapped, **params):
             # The sharding rule of `while_each` determines the sharding of results.
             params |= {name: _drop_shardings(params[name]) for name in ("cond", "body")}
@@ -309,6 +376,8 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
         in_cond, in_body, init = split_by_sizes(axis.to_fronts(args, dims), sizes)
         init = [axis.to_front(x, None) if m and not was else x for x, was, m in zip(init, m_init, m_carry)]
         if by_example:
+            if check_effect in cond.effects | body.effects:
+                raise batched_check_error()
             predicate, derived = _while_any(predicate, derived, len(in_cond), len(in_body))
             in_body = [*in_cond, *in_body]
         in_cond, in_body = [*predicate.consts, *in_cond], [*derived.consts, *in_body]
@@ -356,6 +425,12 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
 
 
 while_p = While()
+
+
+def _open(jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Any]) -> Jaxpr:
+    """A jaxpr with its constants as leading inputs, and with other inputs and outputs."""
+    return jaxpr.replace(invars=[*jaxpr.constvars, *invars], outvars=outvars, constvars=(), consts=())
+
 
 # The largest operand of a `while_each`, in elements. Larger operands, such as weights, may be sharded themselves.
 _SMALL = 4096
@@ -427,20 +502,30 @@ class WhileEach(_RepeatedLoop, name="while_each", multiple=True):
 while_each_p = WhileEach()
 
 
+def batched_check_error() -> ArgumentError:
+    """The error for checks in a loop that goes on for examples that have ended."""
+    return ArgumentError(
+        "checkify of a while loop under vmap",
+        expected="a loop that ends for all examples at once",
+        got="checkify-of-vmap-of-while, whose checks would also see examples that have ended",
+        fix="apply vmap to the checked function: vmap(checkify(f))",
+    )
+
+
 @cached_on_jaxpr
 def _is_small(body: Jaxpr, cond: Jaxpr) -> bool:
     """Whether a loop reads and carries only small, unsharded values, without effects and collectives."""
     avals = [*cond.in_avals, *body.in_avals]
     return (
         all(not a.is_symbolic and a.size <= _SMALL for a in avals)
-        and not any(a.sharding is not None and a.sharding.spec.axes for a in avals)
+        and not any(a.type_sharding is not None and a.type_sharding.spec.axes for a in avals)
         and all(not (p.effects or named_axes(p)) and is_identified_by_text(p) for p in (cond, body))
     )
 
 
 def _drop_shardings(jaxpr: Jaxpr) -> Jaxpr:
     """A jaxpr without shardings over Explicit axes in its types."""
-    if all(a.sharding is None for a in (*jaxpr.in_avals, *jaxpr.out_avals)):
+    if all(a.type_sharding is None for a in (*jaxpr.in_avals, *jaxpr.out_avals)):
         return jaxpr
     return retrace_jaxpr(jaxpr, [a.drop_sharding() for a in jaxpr.in_avals])
 

@@ -9,9 +9,10 @@ import enum
 import operator
 from typing import Any
 
+from phalanx.core import ShapeError
 from phalanx.lax.elementwise import elementwise_primitives as p
 from phalanx.lax.elementwise.convert_element_type import convert_element_type
-from phalanx.lax.elementwise.elementwise_builders import SCALARS, match_scalar_pair
+from phalanx.lax.elementwise.elementwise_builders import SCALARS, apply_broadcast, match_scalar_pair
 from phalanx.lax.elementwise.wrappers import binary_wrapper, unary_wrapper
 from phalanx.typing import ArrayLike, DTypeLike
 
@@ -72,7 +73,10 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> An
         x, y = match_scalar_pair(x, y)
     if out_dtype is not None:
         x, y = convert_element_type(x, out_dtype), convert_element_type(y, out_dtype)
-    return p.mul_p(x, y)
+    try:
+        return p.mul_p(x, y)
+    except ShapeError:
+        return apply_broadcast(p.mul_p, x, y)
 
 
 def reciprocal(x: ArrayLike) -> Any:
@@ -160,7 +164,10 @@ def pow(x: ArrayLike, y: ArrayLike) -> Any:
     # An integer exponent keeps its dtype, and is not converted to the dtype of the base.
     if type(x) in SCALARS or (type(y) is not int and type(y) in SCALARS):
         x, y = match_scalar_pair(x, y)
-    return p.pow_p(x, y)
+    try:
+        return p.pow_p(x, y)
+    except ShapeError:
+        return apply_broadcast(p.pow_p, x, y)
 
 
 def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:

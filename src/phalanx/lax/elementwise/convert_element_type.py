@@ -47,7 +47,7 @@ class ConvertElementType(Primitive, name="convert_element_type"):
                 got=f"{x.str_short()} to {dtype}",
                 fix="use phalanx.random.key_data or wrap_key_data for random keys",
             )
-        return ShapedArray(x.shape, dtype, weak_type, x.sharding)
+        return ShapedArray(x.shape, dtype, weak_type, x.type_sharding)
 
     sharding_rule = Elementwise.sharding_rule
 
@@ -207,11 +207,11 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Any:
       new_dtype: the new dtype; 64-bit dtypes become 32-bit ones unless `enable_x64` is on.
 
     Returns:
-      The converted array. Floats are truncated to integers, complex numbers lose their imaginary part, and bool is
-      the comparison with zero.
+      The converted array. Floats are truncated to integers, complex arrays lose their imaginary part with NumPy's
+      ComplexWarning, and bool is the comparison with zero.
 
     Raises:
-      DTypeError: one of the dtypes is a key dtype.
+      DTypeError: one of the dtypes is a key dtype, or `operand` is a Python complex number and the dtype is real.
 
     Examples:
       >>> from phalanx import lax
@@ -228,6 +228,8 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Any:
         return convert_element_type(arrays.value(operand), dtype)
     elif kind is not np.ndarray or not operand.ndim:
         return convert_host_scalar(operand, dtype)
+    if operand.dtype.kind == "c":
+        dtypes.check_conversion(operand, operand.dtype, dtype)
     return convert_element_type_p(operand, dtype=dtype, weak_type=False)
 
 
@@ -245,8 +247,8 @@ def as_type(x: ArrayLike, dtype: DTypeLike, weak_type: bool) -> Any:
 def convert_host_scalar(x: ArrayLike, dtype: DTypeLike) -> Any:
     """Convert a host scalar to an array of a dtype; NumPy converts it, which needs no compiled program."""
     value = np.asarray(x)
-    # NumPy warns when it discards an imaginary part, so that it is discarded explicitly.
     if value.dtype.kind == "c" and dtype_kind(dtype) != "complex":
+        dtypes.check_conversion(x, value.dtype, dtype)
         value = value.real if dtype != np.bool_ else value != 0
     value = value.astype(dtype)[()]
     return put(value) if state.trace is None else convert_element_type_p(value, dtype=dtype, weak_type=False)

@@ -117,12 +117,36 @@ def common_shape(where: str, avals: Sequence[ShapedArray]) -> tuple:
             if shape:
                 raise ShapeError(
                     where,
-                    expected="operands of equal shapes, or of rank 0",
+                    expected="operands of equal shapes but for dimensions of size 1, or of rank 0",
                     got=", ".join(a.str_short() for a in avals),
                     fix="broadcast one with lax.broadcast_in_dim, or call phalanx.numpy, which broadcasts",
                 )
             shape = a.shape
     return shape
+
+
+def apply_broadcast(primitive: Primitive, *operands: Any) -> Any:
+    """Apply a primitive to operands whose dimensions of size 1 are broadcast against the other operands.
+
+    Public functions call it while they handle the `ShapeError` of the primitive, so that operands of equal shapes, the
+    usual case, cost no check. The error is raised again if the shapes do not broadcast.
+    """
+    avals = [get_aval(x) for x in operands]
+    if len({a.ndim for a in avals if a.ndim}) != 1:
+        raise
+    shape = []
+    for sizes in zip(*[a.shape for a in avals if a.ndim], strict=True):
+        longer = {n for n in sizes if n != 1}
+        if len(longer) > 1:
+            raise
+        shape.append(longer.pop() if longer else 1)
+    dims = tuple(range(len(shape)))
+    return primitive(
+        *[
+            x if not a.ndim or a.shape == tuple(shape) else broadcast_in_dim_p(x, shape=tuple(shape), dims=dims)
+            for x, a in zip(operands, avals, strict=True)
+        ]
+    )
 
 
 # Operations whose names are keywords of Python.

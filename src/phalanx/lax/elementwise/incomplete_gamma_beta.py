@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import Undefined, dtypes
+from phalanx.core import ShapeError, Undefined, dtypes
 from phalanx.lax.control_flow.while_loop import while_loop
 from phalanx.lax.elementwise.convert_element_type import in_full_precision
 from phalanx.lax.elementwise.elementwise_builders import (
     FLOATING,
     Elementwise,
+    apply_broadcast,
     binary,
     declare_primitive,
     derive_jvp,
@@ -463,4 +464,8 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Any:
       >>> round(float(lax.betainc(1.0, 2.0, 0.5)), 5)
       0.75
     """
-    return regularized_incomplete_beta_p(*match_scalars(a, b, x))
+    operands = match_scalars(a, b, x)
+    try:
+        return regularized_incomplete_beta_p(*operands)
+    except ShapeError:
+        return apply_broadcast(regularized_incomplete_beta_p, *operands)

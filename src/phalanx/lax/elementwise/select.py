@@ -94,7 +94,7 @@ class SelectN(Primitive, name="select_n"):
         if all(type(t) is Zero for t in dots):
             return y, Zero(aval)
         # A scalar zero replaces the symbolic zeros, if another operand has the shape of the result.
-        has_shape = any(t.shape == aval.shape for t in (which, *(t for t in dots if type(t) is not Zero)))
+        has_shape = any(get_aval(t).shape == aval.shape for t in (which, *(t for t in dots if type(t) is not Zero)))
         none = aval.dtype.type(0) if has_shape else zeros(aval)
         return y, self(which, *(none if type(t) is Zero else t for t in dots))
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from phalanx.core import ShapeError
 from phalanx.lax.elementwise.elementwise_builders import (
     ANY,
     BITS,
@@ -23,6 +24,7 @@ from phalanx.lax.elementwise.elementwise_builders import (
     AccuracyMode,
     Elementwise,
     Tolerance,
+    apply_broadcast,
     match_scalar_pair,
     public_name,
 )
@@ -107,15 +109,19 @@ def binary_wrapper(
     def function(x: Array, y: Array) -> Any:
         if type(x) in SCALARS or type(y) in SCALARS:
             x, y = match_scalar_pair(x, y)
-        return primitive(x, y)
+        try:
+            return primitive(x, y)
+        except ShapeError:
+            return apply_broadcast(primitive, x, y)
 
     operands = operands or {"x": "", "y": ""}
     # The parameters are renamed in the code object: another wrapper would cost a tenth of an eager operation.
     function.__code__ = function.__code__.replace(co_varnames=tuple(operands))
     first, second = (f"{name}: {what}{': ' if what else ''}" for name, what in operands.items())
     takes = (
-        f"{first}array of {primitive.kinds.words}.\n  {second}array of the same dtype; the shapes are equal, or one has"
-        " rank 0. A Python scalar is converted to the dtype of the other operand."
+        f"{first}array of {primitive.kinds.words}.\n  {second}array of the same dtype; the shapes are equal but for "
+        "dimensions of\n    size 1, which are broadcast, or one has rank 0. A Python scalar is converted to the dtype "
+        "of\n    the other operand."
     )
     raises = (
         "DTypeError: the dtypes differ, or the operation is not defined for them.\n  ShapeError: the shapes differ."

@@ -30,6 +30,7 @@ from phalanx.lax.linalg.matrix_stacks import (
     unit_vectors,
 )
 from phalanx.lax.linalg.triangular_solve import triangular_solve
+from phalanx.lax.shape import zeros
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import min_dim
@@ -82,35 +83,36 @@ class Qr(MatrixPrimitive, name="qr", multiple=True):
     def jvp(self, primals, tangents, *, pivoting, full_matrices, magma):
         (x,), (x_dot,) = primals, tangents
         m, n = np.shape(x)[-2:]
-        if full_matrices and m > n:
-            raise RuleError(
-                "derivative of lax.linalg.qr",
-                expected="full_matrices=False, or no more rows than columns",
-                got=f"full_matrices=True for {get_aval(x).str_short()}",
-                fix="pass full_matrices=False; the columns that complete the basis are not determined by x",
-            )
         out = self(x, pivoting=pivoting, full_matrices=full_matrices, magma=magma)
         q, r = out[:2]
         if pivoting:
             x_dot = swap_last_dims(take_rows(swap_last_dims(x_dot), out[2]))
-        k = min_dim(m, n)
-        lead, lead_dot = (v if n == k else slice_in_dim(v, 0, k, axis=np.ndim(v) - 1) for v in (r, x_dot))
+        k, last = min_dim(m, n), np.ndim(x) - 1
+        completes = full_matrices and m > n
+        lead, lead_dot = (v if n == k else slice_in_dim(v, 0, k, axis=last) for v in (r, x_dot))
+        if completes:
+            lead = slice_in_dim(lead, 0, k, axis=last - 1)
         # From X = Q R: X_dot R^-1 = Q_dot + Q R_dot R^-1. R_dot R^-1 is upper triangular and Q^H Q_dot is skew-
         # Hermitian, so that the strict lower triangle of Q^H X_dot R^-1 determines Q^H Q_dot, and R_dot follows.
         right = triangular_solve(lead, lead_dot)
         inner = matmul(adjoint(q), right)
+        if completes:
+            # The columns that complete the basis are not determined by x: they turn no more than the others make them.
+            inner = concatenate([inner, zeros(get_aval(q).with_shape((*np.shape(x)[:-2], m, m - n)))], last)
         low = tril(inner, -1)
         turn = sub(low, adjoint(low))  # the skew-Hermitian q^H q_dot
         if is_complex(q.dtype):
             diag = mask_matrices(inner, eye_mask(np.shape(inner)))
             turn = add(turn, mul(sub(diag, conj(diag)), q.dtype.type(0.5)))
-        q_dot = add(matmul(q, sub(turn, inner)), right)
-        r_dot = matmul(sub(inner, turn), lead)
+        if completes:
+            q_dot, r_dot = matmul(q, turn), matmul(slice_in_dim(sub(inner, turn), 0, n, axis=last), lead)
+        else:
+            q_dot, r_dot = add(matmul(q, sub(turn, inner)), right), matmul(sub(inner, turn), lead)
         if n != k:
-            rest_dot = slice_in_dim(x_dot, k, n, axis=np.ndim(x_dot) - 1)
-            rest = slice_in_dim(r, k, n, axis=np.ndim(r) - 1)
+            rest_dot = slice_in_dim(x_dot, k, n, axis=last)
+            rest = slice_in_dim(r, k, n, axis=last)
             rest = sub(matmul(adjoint(q), rest_dot), matmul(turn, rest))
-            r_dot = concatenate([r_dot, rest], np.ndim(r) - 1)
+            r_dot = concatenate([r_dot, rest], last)
         return out, [q_dot, r_dot, *map(Zero.like, out[2:])]
 
 
@@ -226,7 +228,7 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True, use_
     Args:
       x: num[*b, m, n].
       pivoting: whether to permute the columns so that the diagonal of R decreases: x[:, p] = Q R.
-      full_matrices: whether Q is square. Otherwise it has min(m, n) columns; only this is differentiable if m > n.
+      full_matrices: whether Q is square. Otherwise it has min(m, n) columns.
       use_magma: whether pivoting on CUDA devices uses MAGMA or LAPACK on the host; None for MAGMA if available.
 
     Returns:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import LINEAR, DTypeError, Primitive, ShapedArray, ShardingRule, dtypes
+from phalanx.core import LINEAR, ArgumentError, DTypeError, Primitive, ShapedArray, ShardingRule, dtypes, state
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.shape import (
     batch_dim_after_removal,
@@ -42,6 +42,9 @@ class ReduceSum(Primitive, name="reduce_sum"):
         return ShardingRule([names], [drop_dims(names, dims)], reduced={names[d]: "sum" for d in dims})
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, dims: tuple) -> Any:
+        (aval,) = ctx.avals_in
+        if aval.dtype.itemsize == 2 and dtypes.issubdtype(aval.dtype, np.floating):
+            _check_16_bits(aval, dims)
         return ctx.reduce(hlo.AddOp, x, init=0, dims=dims)
 
     jvp = LINEAR
@@ -54,6 +57,17 @@ class ReduceSum(Primitive, name="reduce_sum"):
 
 
 reduce_sum_p = ReduceSum()
+
+
+def _check_16_bits(aval: ShapedArray, dims: tuple) -> None:
+    """Refuse a sum of more than one 16-bit number, where `allow_f16_reductions` is off."""
+    if not state.context.allow_f16_reductions and any(aval.shape[d] != 1 for d in dims):
+        raise ArgumentError(
+            "lax.reduce_sum",
+            expected="numbers of at least 32 bits; 16-bit sums are not allowed, since allow_f16_reductions is False",
+            got=aval.str_short(),
+            fix="sum in float32: jnp.sum(x, dtype='float32')",
+        )
 
 
 def unbroadcast(x_bar: ArrayLike, x: ArrayLike) -> Any:

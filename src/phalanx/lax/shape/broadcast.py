@@ -94,7 +94,7 @@ def zeros(aval: ShapedArray) -> Any:
         return np.zeros(aval.shape, dtypes.float0)
     zero = aval.dtype.type(0)
     y = broadcast_in_dim_p(zero, shape=aval.shape, dims=()) if aval.shape else zero
-    return y if aval.sharding is None else reshard_p(y, sharding=aval.sharding)
+    return y if aval.type_sharding is None else reshard_p(y, sharding=aval.type_sharding)
 
 
 def ELEMENTWISE(self: Primitive, *args: Any, **params: Any) -> tuple:

@@ -150,6 +150,7 @@ def as_dtype(value: ArrayLike, dtype: DTypeLike) -> Any:
     if type(value) in SCALARS and (type(value) is not complex or dtype.kind == "c"):
         return dtype.type(value)
     if isinstance(value, bool | int | float | complex | np.generic | np.ndarray):
+        dtypes.check_conversion(value, dtypes.dtype_and_weakness(value)[0], dtype)
         value = np.asarray(value)
         return (value.real if value.dtype.kind == "c" and dtype_kind(dtype) != "complex" else value).astype(dtype)[()]
     return convert_element_type(value, dtype)

@@ -131,10 +131,10 @@ class Reshape(Primitive, name="reshape"):
                 got=f"{shape} with {math.prod(shape)}",
                 fix=f"pass sizes whose product is {x.size}",
             )
-        if x.sharding is None:
+        if x.type_sharding is None:
             return x.with_shape(shape)
-        mesh = x.sharding.mesh
-        dims = shard_after_reshape(x.shape, shape, x.sharding.spec.dims, mesh)
+        mesh = x.type_sharding.mesh
+        dims = shard_after_reshape(x.shape, shape, x.type_sharding.spec.dims, mesh)
         if dims is None:
             raise ShardingError(
                 "reshape",

@@ -22,8 +22,8 @@ from phalanx.typing import Array, ArrayLike, AxisName, PyTree, ShardingLike
 def typeof(x: ArrayLike) -> ShapedArray:
     """Return the abstract value of an array, a tracer or a scalar: its shape, dtype, weak type and sharding.
 
-    Over the Explicit axes of a mesh, the type includes the sharding of each dimension: `float32[8@x,4]`. With such a
-    mesh in context, the type of a replicated value has a `sharding` as well.
+    Over the Explicit axes of a mesh, the type includes the sharding of each dimension: `float32[8@x,4]`. The `sharding`
+    of any other type has `None` for each dimension, over the mesh in context or a mesh without axes.
 
     Args:
       x: an array, NumPy data or a Python scalar.
@@ -39,10 +39,7 @@ def typeof(x: ArrayLike) -> ShapedArray:
       >>> phalanx.typeof(1.0)
       ShapedArray(float32[], weak_type=True)
     """
-    aval, mesh = get_aval(x), state.context.mesh
-    if mesh is None or not mesh.explicit_axes or aval.sharding is not None:
-        return aval
-    return aval.update(sharding=NamedSharding(mesh, PartitionSpec()).type_sharding(aval.ndim))
+    return get_aval(x)
 
 
 def reshard(xs: PyTree, out_shardings: PyTree) -> Any:
@@ -51,7 +48,7 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> Any:
     Args:
       xs: a pytree of arrays.
       out_shardings: a `PartitionSpec` or `NamedSharding` for all arrays, or a pytree prefix of `xs`; None for no
-        change. A bare spec is over the mesh in the type of the array, or else the mesh in context.
+        change. A bare spec is over the mesh in context, or else the one in the type of the array.
 
     Returns:
       The pytree of arrays whose types have these shardings.
@@ -80,7 +77,8 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> Any:
 
 def _reshard(x: Array, spec: ShardingLike, where: str, mesh: Mesh | AbstractMesh | None = None) -> Any:
     aval = get_aval(x)
-    target = resolve_explicit_sharding(spec, aval, where, mesh or find_typed_mesh([x]))
+    # A bare spec is over the mesh in context, which may be another one than that of the type: `use_abstract_mesh`.
+    target = resolve_explicit_sharding(spec, aval, where, mesh or state.context.mesh or find_typed_mesh([x]))
     if target is None:
         raise ShardingError(
             where,
@@ -196,7 +194,7 @@ def _over(mesh: Mesh | AbstractMesh, tree: PyTree, specs: PyTree, where: str) ->
     explicit = set(mesh.explicit_axes)
     out = []
     for x in leaves:
-        held = get_aval(x).sharding
+        held = get_aval(x).type_sharding
         if held is not None and held.mesh is not mesh.abstract_mesh:
             # Only axes that are Explicit in the new mesh remain in the type.
             dims = [tuple([a for a in axes if a in explicit]) for axes in held.spec.dims]

@@ -45,7 +45,7 @@ class Reshard(Identity, name="reshard"):
     def lower(self, ctx: LoweringContext, x: ir.Value, *, sharding: NamedSharding) -> Any:
         # The lowering of every equation emits the sharding in the type of its result, open over Auto axes, which is all
         # that is known if there are such axes. Otherwise the shardings are complete, and collectives are planned.
-        wanted = ctx.aval_out.sharding
+        wanted = ctx.aval_out.type_sharding
         if ctx.module.num_partitions == 1 or wanted is None or wanted.mesh.auto_axes:
             return x
         return reshard_to(ctx, x, physical_aval(ctx.avals_in[0]), wanted)
@@ -55,7 +55,7 @@ class Reshard(Identity, name="reshard"):
     ) -> tuple:
         (x,), (b,) = operands, dims
         # `sharding` does not mention the mapped dimension, which keeps its axes if they are Explicit in the new mesh.
-        held = get_aval(x).sharding
+        held = get_aval(x).type_sharding
         axes = held.spec.dims[b] if held is not None else axis.spmd_name or ()
         if not set(axes) <= set(sharding.mesh.explicit_axes):
             axes = ()
@@ -86,7 +86,7 @@ def _concrete_target(x: Array, sharding: NamedSharding) -> NamedSharding | None:
     if held is not None and mesh.auto_axes:
         free = set(mesh.auto_axes)
         dims = [(*axes, *[a for a in now if a in free]) for axes, now in zip(dims, held.axes(ndim), strict=True)]
-    return NamedSharding(mesh, PartitionSpec.of_dims(dims).canonical)
+    return NamedSharding(mesh, PartitionSpec.of_dims(dims))
 
 
 def resolve_explicit_sharding(
@@ -146,21 +146,21 @@ def set_axis_types(mesh: Mesh | AbstractMesh, axes: Sequence[AxisName], kind: Ax
 
 def drop_type_sharding(x: ArrayLike) -> Any:
     """Remove the sharding from the type of `x`; the compiler chooses it from here on."""
-    sharding = get_aval(x).sharding
+    sharding = get_aval(x).type_sharding
     return x if sharding is None else reshard_p(x, sharding=auto_sharding(sharding))
 
 
 def match_sharding(x: ArrayLike, aval: ShapedArray) -> Any:
     """Reshard `x` to the sharding of `aval`."""
-    old = get_aval(x).sharding
-    if old is aval.sharding:
+    old = get_aval(x).type_sharding
+    if old is aval.type_sharding:
         return x
-    return reshard_p(x, sharding=auto_sharding(old) if aval.sharding is None else aval.sharding)
+    return reshard_p(x, sharding=auto_sharding(old) if aval.type_sharding is None else aval.type_sharding)
 
 
 def shard_dim(x: ArrayLike, dim: int, axes: tuple) -> Any:
     """Shard one dimension of `x` over Explicit mesh axes, if its type has their mesh."""
-    old = get_aval(x).sharding
+    old = get_aval(x).type_sharding
     if old is None or old.spec.dims[dim] == axes or not set(axes) <= set(old.mesh.explicit_axes):
         return x
     return reshard_p(x, sharding=old.without_dim(dim).with_dim(dim, axes))
@@ -190,10 +190,10 @@ def call_with_out_sharding(
 
 def find_typed_mesh(operands: Sequence[Any]) -> Any:
     """Return the mesh of the first operand whose type has a sharding; None if there is none."""
-    typed = next((x for x in operands if get_aval(x).sharding is not None), None)
+    typed = next((x for x in operands if get_aval(x).type_sharding is not None), None)
     if typed is None:
         return None
-    return typed.sharding.mesh if type(typed) is Array else get_aval(typed).sharding.mesh
+    return typed.sharding.mesh if type(typed) is Array else get_aval(typed).type_sharding.mesh
 
 
 def apply_out_sharding(

@@ -70,7 +70,7 @@ def compute_statistics(
       The mean and the variance without these dimensions; the mean is None if not `centered`.
     """
     # Sums over many elements of float16 or bfloat16 would lose most of their digits.
-    x = jnp.asarray(x, promotion.promote_types(jnp.asarray(x).dtype, np.dtype("float32")))
+    x = jnp.asarray(x, promotion.result_type(jnp.asarray(x).dtype, np.dtype("float32")))
     if mask is not None:
         mask = jnp.asarray(mask, bool)
     if not centered:

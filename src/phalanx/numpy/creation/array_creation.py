@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentTypeError, ShapeError, dtypes, host_scalar, state
+from phalanx.core import ArgumentTypeError, ShapeError, Tracer, dtypes, host_scalar, state
 from phalanx.lax.prng.key_words import random_wrap_p
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.numpy.operands import (
@@ -29,6 +29,7 @@ from phalanx.numpy.operands import (
 )
 from phalanx.runtime import eager_jit, transfer
 from phalanx.sharding import NamedSharding, PartitionSpec, to_sharding
+from phalanx.symbolic import is_symbolic
 from phalanx.typing import Array, ArrayLike, DTypeLike, Shape, ShardingLike
 
 
@@ -87,7 +88,7 @@ def _from_host(x: Array, dtype: np.dtype) -> Any:
             return as_array(x)
         if type(x) is int:
             return as_array(host_scalar(x, dtype))
-        return as_array(np.asarray(_refuse_lost_part(np.asarray(x), dtype)).astype(dtype))
+        return _cast_host_data(x, np.asarray(x), dtype)
     # Sequences that contain arrays or tracers cannot be converted by NumPy: it would concretize them.
     if isinstance(x, tuple | list | range):
         if contains_array(x):
@@ -106,7 +107,15 @@ def _from_host(x: Array, dtype: np.dtype) -> Any:
         raise _not_numeric(x)
     # 64-bit host data become 32-bit unless x64 is enabled.
     dtype = dtypes.canonicalize_dtype(value.dtype) if dtype is None else dtype
-    return as_array(_refuse_lost_part(value, dtype).astype(dtype, copy=True))
+    return _cast_host_data(value, value, dtype)
+
+
+def _cast_host_data(x: Any, value: np.ndarray, dtype: np.dtype) -> Any:
+    """The NumPy data `value` of a user's `x` as an array of a dtype."""
+    dtypes.check_conversion(x, value.dtype, dtype)
+    if value.dtype.kind == "c" and dtype.kind not in "cb":
+        value = value.real
+    return as_array(value.astype(dtype, copy=True))
 
 
 def _from_sequence(x: Array, dtype: np.dtype) -> tuple[np.ndarray, Any]:
@@ -121,13 +130,11 @@ def _from_sequence(x: Array, dtype: np.dtype) -> tuple[np.ndarray, Any]:
         default = {"i": np.int64, "f": np.float64, "c": np.complex128, "u": np.uint64}.get(kind)
         if (weak and default is not None) or not value.size:
             dtype = dtypes.canonicalize_dtype(default if weak else np.float64)
+    if weak and kind == "c" and dtype is not None:
+        dtypes.check_conversion(complex(value.flat[0]), value.dtype, dtype)
     if weak and kind in "iu":
         value = np.array(x, dtype)  # raises OverflowError for integers out of range, where `astype` wraps around
     return value, dtype
-
-
-def _refuse_lost_part(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return value.real if value.dtype.kind == "c" and dtype.kind not in "cb" else value
 
 
 def _not_numeric(x: Array) -> ArgumentTypeError:
@@ -270,6 +277,7 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = False, device: Sha
     if aval.dtype == dtype and not getattr(aval, "weak_type", False):
         out = array(x) if copy or not hasattr(x, "aval") else x
     else:
+        dtypes.check_conversion(x, aval.dtype, dtype)
         out = lax.convert_element_type_p(x, dtype=dtype, weak_type=False)
     return place_output(out, device)
 
@@ -299,6 +307,8 @@ def zeros(
       >>> jnp.zeros((2, 2)).tolist()
       [[0.0, 0.0], [0.0, 0.0]]
     """
+    if dtype is dtypes.float0:  # the dtype of tangents of integers, which hold nothing to compute with
+        return np.zeros(canonical_shape(shape, "zeros"), dtypes.float0)  # type: ignore[return-value]
     dtype = dtypes.requested_dtype(float if dtype is None else dtype, "zeros")
     return full(shape, 0, dtype, device=device, out_sharding=out_sharding)
 
@@ -361,7 +371,14 @@ def full(
     """
     shape = canonical_shape(shape, "full")
     dtype = None if dtype is None else dtypes.requested_dtype(dtype, "full")
+    if dtype is dtypes.float0:  # zeros without data, which devices do not hold
+        return np.zeros(shape, dtype)  # type: ignore[return-value]
+    if type(fill_value) is complex and dtype is not None:
+        dtypes.check_conversion(fill_value, np.dtype(complex), dtype)
     where = device if device is not None else out_sharding
+    if dtype is not None and dtypes.is_extended(dtype):
+        # The words of a key are uint32, and `random_wrap_p` reinterprets them.
+        return random_wrap_p(full((*shape, *dtype.key_shape), fill_value, np.uint32, device=where), dtype=dtype)
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         weak = dtype is None
         dtype = dtypes.canonicalize_dtype(type(fill_value)) if weak else dtype
@@ -413,7 +430,9 @@ def full_like(
         a = to_operand(array(a) if isinstance(a, list | tuple) else a, "full_like")
     where = device if device is not None else out_sharding
     # Over Explicit axes the sharding is part of the type, which the result inherits.
-    if where is None and shape is None and getattr(getattr(a, "aval", None), "sharding", None) is not None:
+    # A committed array has been placed on purpose: one like it is placed alike.
+    is_placed = getattr(getattr(a, "aval", None), "type_sharding", None) is not None
+    if where is None and shape is None and (is_placed or (state.trace is None and getattr(a, "committed", False))):
         where = a.sharding
     weak = dtype is None and getattr(a, "weak_type", False)
     dtype = a.dtype if dtype is None else dtype
@@ -421,8 +440,7 @@ def full_like(
     if dtypes.issubdtype(dtype, dtypes.extended):
         if getattr(fill_value, "dtype", None) == dtype:
             return place_output(broadcast_to_shape(fill_value, shape), where)
-        # The words of a key are uint32, and `random_wrap_p` reinterprets them.
-        return random_wrap_p(full((*shape, *dtype.key_shape), fill_value, np.uint32, device=where), dtype=dtype)
+        return full(shape, fill_value, dtype, device=where)
     if type(fill_value) in SCALAR_KINDS and _is_plain(fill_value):
         return place_output(fill(shape, fill_value, dtypes.requested_dtype(dtype, "full_like"), weak), where)
     return full(shape, fill_value, dtype, device=where)
@@ -565,7 +583,12 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None
       [[1.0, 0.0], [1.0, 1.0]]
     """
     dtype = dtypes.requested_dtype(float if dtype is None else dtype, "tri")
-    return _band(canonical_shape((N, N if M is None else M), "tri"), int(k), dtype, "ge")
+    shape = canonical_shape((N, N if M is None else M), "tri")
+    if isinstance(k, Tracer):
+        rows, columns = (lax.broadcasted_iota(np.dtype(np.int32), shape, i) for i in (0, 1))
+        return cast(rows + k >= columns, dtype)
+    # Beyond the corners of the matrix all diagonals are the same.
+    return _band(shape, k if any(map(is_symbolic, shape)) else max(-shape[0], min(int(k), shape[1])), dtype, "ge")
 
 
 @eager_jit(static_argnames=("shape", "k", "dtype", "how"))
@@ -587,7 +610,25 @@ def band_mask(shape: tuple, k: int, how: str) -> Array:
     return {"eq": lax.eq_p, "ge": lax.ge_p, "lt": lax.lt_p}[how](rows, columns)
 
 
-def from_dlpack(x: ArrayLike, /, *, device: ShardingLike | None = None, copy: bool | None = None) -> Array:
+def is_supported_dtype(dtype: DTypeLike) -> bool:
+    """Whether arrays of a dtype can be exchanged through DLPack: bool, and numbers of 8 bits or more but float8.
+
+    Args:
+      dtype: the dtype.
+
+    Returns:
+      The answer.
+
+    Examples:
+      >>> import phalanx
+      >>> phalanx.dlpack.is_supported_dtype("bfloat16"), phalanx.dlpack.is_supported_dtype("int4")
+      (True, False)
+    """
+    dtype = np.dtype(dtype)
+    return dtype.kind in "biufc" or dtype == dtypes.bfloat16
+
+
+def from_dlpack(x: ArrayLike, /, device: ShardingLike | None = None, copy: bool | None = None) -> Array:
     """Convert an object that implements the DLPack protocol, without a copy where possible.
 
     Args:

@@ -219,12 +219,12 @@ def _linspace(start: Any, stop: ArrayLike | None, num: int, endpoint: bool, dtyp
     out_dtype = compute if dtype is None else dtype
     axis = canonical_axis(axis, len(shape) + 1, "linspace")
     if num == 0:
-        return lax.full((*shape[:axis], 0, *shape[axis:]), 0, out_dtype), lax.full(shape, np.nan, compute)
+        return lax.full((*shape[:axis], 0, *shape[axis:]), 0, out_dtype), lax.full((), np.nan, compute)
     full_shape = (num, *shape)
     a, b = (lax.broadcast_in_dim(x, full_shape, tuple(range(1, len(full_shape)))) for x in (start, stop))
     if is_symbolic(parts):
         parts = cast(max_dim(parts, 1), compute)  # the one number of a single step is the start
-    step = (stop - start) / parts if is_symbolic(num) or parts else lax.full(shape, np.nan, compute)
+    step = (stop - start) / parts if is_symbolic(num) or parts else lax.full((), np.nan, compute)
     if not is_symbolic(num) and num == 1:
         out = a
     else:

@@ -14,10 +14,18 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, AxisError, dtypes, promotion
+from phalanx.core import ArgumentError, AxisError, dtypes
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange
-from phalanx.numpy.operands import as_tuple, canonical_axes, cast, promote_inexact, to_operand, to_static_int
+from phalanx.numpy.operands import (
+    as_tuple,
+    canonical_axes,
+    cast,
+    complex_result_dtype,
+    promote_inexact,
+    to_operand,
+    to_static_int,
+)
 from phalanx.numpy.shapes.padding import pad_or_truncate
 from phalanx.numpy.shapes.rearranging import roll
 from phalanx.numpy.shapes.reshaping import moveaxis
@@ -59,7 +67,7 @@ def _transform(name: str, kind: str, a: Array, s: Any, axes: tuple[int, ...], no
         axes = tuple(range(x.ndim - len(s), x.ndim)) if s is not None else tuple(range(x.ndim))
     axes = canonical_axes(axes, x.ndim, f"fft.{name}")
     if not axes:
-        return cast(x, x.dtype if kind == "RFFT" else promotion.result_type(x, np.complex64))
+        return cast(x, x.dtype if kind == "RFFT" else complex_result_dtype(x.dtype))
     # StableHLO limits a transform to three dimensions.
     if len(axes) > 3:
         return _transform_in_steps(name, kind, x, s, axes, norm)
@@ -86,7 +94,7 @@ def _transform(name: str, kind: str, a: Array, s: Any, axes: tuple[int, ...], no
     # As in NumPy, a given length truncates the input or pads it with zeros.
     x = pad_or_truncate(x, taken)
     if kind != "RFFT" and x.dtype.kind != "c":
-        x = cast(x, promotion.result_type(x, np.complex64))
+        x = cast(x, complex_result_dtype(x.dtype))
     y = lax.fft(x, kind, tuple(lengths))
     # XLA scales inverse transforms by 1/n, which is the norm "backward".
     factor = _scale(norm, lengths, kind in ("IFFT", "IRFFT"), name)
@@ -177,7 +185,7 @@ def _row(name: str, kind: str, rank: int, doc: str, example: str, result: str) -
 def _hfft(a: ArrayLike, s: tuple | None, axes: tuple, norm: str | None) -> Array:
     # The transform of a Hermitian signal is the inverse transform of its conjugate, with the opposite scaling.
     (x,) = promote_inexact("fft.hfft", to_operand(a, "fft.hfft"))
-    conjugate = lax.conj(cast(x, promotion.result_type(x, np.complex64)))
+    conjugate = lax.conj(cast(x, complex_result_dtype(x.dtype)))
     return _transform("hfft", "IRFFT", conjugate, s, axes, _swap_norm(norm))
 
 

@@ -286,10 +286,16 @@ def _convert_operands(x: Array, values: Array, how: str) -> tuple:
     dtype = x.dtype
     if is_scalar:
         key = dtype, type(values), state.context
-        if key not in _lossless_casts and _is_lossless_cast(dtype, values):
+        if key in _lossless_casts:
+            return x, values
+        if _is_lossless_cast(dtype, values):
             _lossless_casts.add(key)
-    elif values.dtype is not dtype:
-        _is_lossless_cast(dtype, values)
+            return x, values
+    elif values.dtype is dtype or _is_lossless_cast(dtype, values):
+        return x, values
+    # The warning above is the only one about a lost imaginary part.
+    if dtype.kind not in "cb" and (type(values) is complex or getattr(values, "dtype", dtype).kind == "c"):
+        values = values.real
     return x, values
 
 

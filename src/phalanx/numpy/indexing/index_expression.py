@@ -37,6 +37,7 @@ from phalanx.core import (
     dtypes,
     example,
     get_aval,
+    result_type,
 )
 from phalanx.engine.cache import Cache
 from phalanx.numpy.operands import concrete_or_none
@@ -118,8 +119,19 @@ def parse_index(x: ArrayLike, index: Index) -> tuple[Any, tuple, list]:
             key.append(aval)
             arrays.append(e)
         else:
+            if type(index) is tuple:
+                entries = tuple([_sequence_as_array(e) if isinstance(e, list | tuple) else e for e in entries])
             return _parse_rest(x, entries, i, key, arrays)
     return x, tuple(key), arrays
+
+
+def _sequence_as_array(e: Sequence) -> Any:
+    """A sequence inside of an index tuple as an index array; its entries may be traced."""
+    rows = [_sequence_as_array(v) if isinstance(v, list | tuple) else v for v in e]
+    if not any(hasattr(v, "aval") for v in rows):
+        return np.asarray(rows) if rows else np.zeros(0, np.int32)
+    dtype = result_type(*rows)
+    return lax.concatenate([lax.expand_dims(lax.convert_element_type(v, dtype), (0,)) for v in rows], 0)
 
 
 def _bound(b: object) -> Any:

@@ -23,6 +23,7 @@ from phalanx.numpy.operands import (
     to_host_operand,
     to_operand,
 )
+from phalanx.numpy.shapes.array_properties import shape
 from phalanx.numpy.shapes.joining import concatenate, stack
 from phalanx.numpy.ufuncs.rounding import clip
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where
@@ -128,7 +129,8 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple:
       >>> len(jnp.tril_indices_from(jnp.zeros((2, 2)))[0])
       3
     """
-    return tril_indices(_matrix_shape(arr, "tril_indices_from")[0], k, arr.shape[1])
+    rows, columns = _matrix_shape(arr, "tril_indices_from")
+    return tril_indices(rows, k, columns)
 
 
 def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple:
@@ -148,13 +150,15 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple:
       >>> len(jnp.triu_indices_from(jnp.zeros((2, 2)))[0])
       3
     """
-    return triu_indices(_matrix_shape(arr, "triu_indices_from")[0], k, arr.shape[1])
+    rows, columns = _matrix_shape(arr, "triu_indices_from")
+    return triu_indices(rows, k, columns)
 
 
-def _matrix_shape(arr: Array, name: str) -> tuple:
-    if arr.ndim != 2:
-        raise ShapeError(name, expected="a matrix", got=arr.shape, fix="give an array of rank 2")
-    return arr.shape
+def _matrix_shape(arr: ArrayLike, name: str) -> tuple:
+    found = shape(arr)
+    if len(found) != 2:
+        raise ShapeError(name, expected="a matrix", got=found, fix="give an array of rank 2")
+    return found
 
 
 def mask_indices(n: int, mask_func: Callable[..., ArrayLike], k: int = 0, *, size: int | None = None) -> tuple:

@@ -119,7 +119,20 @@ def _limit(start: Any, s: Slice) -> Any:
     return max_dim(start, start + (s.count - 1) * abs(s.step) + 1)
 
 
-class ViewPlan:
+class ReadPlan:
+    """Base of plans: a call reads an array; eagerly, `read` is compiled as one program."""
+
+    __slots__ = ()
+
+    def __call__(self, x: Array, arrays: list) -> Any:
+        return _read(x, arrays, self) if state.trace is None else self.read(x, arrays)
+
+    def read(self, x: Array, arrays: list) -> Any:
+        """Apply the operations of the plan."""
+        raise NotImplementedError
+
+
+class ViewPlan(ReadPlan):
     """A view without index arrays. Eager reads of windows that differ only in position share one program."""
 
     __slots__ = ("view", "window")
@@ -136,7 +149,7 @@ class ViewPlan:
         view = self.view
         # Under tracing, the operations of the view are recorded; the shared program below is for eager reads.
         if state.trace is not None:
-            return view(x)
+            return self.read(x, arrays)
         if self.window is not None:
             # A dynamic slice of a sharded array would gather it; a static one may select exactly one shard.
             if len(x.sharding.device_set) == 1:
@@ -147,14 +160,17 @@ class ViewPlan:
         # One operation is compiled on its own; several are compiled together as one program.
         if view.num_operations == 1:
             return view(x)
-        return _read(x, arrays, self) if view.num_operations else x
+        return super().__call__(x, arrays) if view.num_operations else x
+
+    def read(self, x: Array, arrays: list) -> Any:
+        return self.view(x)
 
 
 def _find_whole_shard(x: Array, view: View) -> Any:
     """The shard that a view selects, left on its device; None if the view is not exactly one addressable shard."""
     sizes = tuple([b - a for a, b in zip(view.starts, view.limits)])
     # With Explicit axes, the type of the result must say how it is sharded: leave that to the compiled program.
-    if x.aval.sharding is not None or x.sharding.shard_shape(x.shape) != sizes:
+    if x.aval.type_sharding is not None or x.sharding.shard_shape(x.shape) != sizes:
         return None
     for shard in x.addressable_shards:
         if tuple([s.start or 0 for s in shard.index]) == view.starts:
@@ -236,7 +252,7 @@ def normalize_index(index: Index, n: int, known: bool) -> Any:
     return lax.select_n(lax.lt(index, dtype.type(0)), index, lax.add(index, n))
 
 
-class ScalarsPlan:
+class ScalarsPlan(ReadPlan):
     """Scalar index arrays, integers and slices: a dynamic slice."""
 
     __slots__ = ("sizes", "starts", "view", "wrap")
@@ -248,9 +264,7 @@ class ScalarsPlan:
         self.wrap = tuple(s is None for s in starts)
         self.sizes, self.view = sizes, view
 
-    def __call__(self, x: Array, arrays: list) -> Any:
-        if state.trace is None:
-            return _read(x, arrays, self)
+    def read(self, x: Array, arrays: list) -> Any:
         found = iter(arrays)
         starts = [next(found) if s is None else s for s in self.starts]
         return self.view.reshape(lax.dynamic_slice_p(x, *starts, sizes=self.sizes, wrap=self.wrap))
@@ -261,7 +275,7 @@ def as_dtype(x: Array, dtype: DTypeLike) -> Array:
     return x if x.dtype == dtype else lax.convert_element_type(x, dtype)
 
 
-class GatherPlan:
+class GatherPlan(ReadPlan):
     """Index arrays, possibly beside slices: a view, a gather, then new dimensions.
 
     Args:
@@ -312,9 +326,7 @@ class GatherPlan:
         )
         self.slice_sizes = tuple(1 if i in dims else n for i, n in enumerate(shape))
 
-    def __call__(self, x: Array, arrays: list) -> Any:
-        if state.trace is None:
-            return _read(x, arrays, self)
+    def read(self, x: Array, arrays: list) -> Any:
         if self.view.num_operations:
             x = self.view(x)
         indices = stack_index_vectors([arrays[i] for i in self.kept], self.sizes, self.known, self.batch_shape)
@@ -377,8 +389,8 @@ def widest_index_dtype(arrays: Sequence[Any]) -> np.dtype:
 
 
 @eager_jit(static_argnames=("plan",))
-def _read(x: Array, arrays: list, plan: Callable[..., Array]) -> Any:
-    return plan(x, arrays)
+def _read(x: Array, arrays: list, plan: ReadPlan) -> Any:
+    return plan.read(x, arrays)
 
 
 def is_array(e: object) -> bool:
@@ -420,12 +432,10 @@ def plan_read(
     adjacent = are_adjacent(key) if adjacent is None else adjacent
     fills = mode in ("fill", "drop")
     entries = expand_ellipsis(key, len(shape), shape)
-    if fills:
-        # An out-of-bounds integer selects the fill value, which a slice cannot express.
-        entries, known_ints = _ints_as_arrays(entries, shape)
-        if known_ints:
-            inner = plan_read(shape, entries, mode, fill_value, is_sorted, unique, adjacent)
-            return functools.partial(_with_ints, inner, known_ints)
+    entries, known_ints = _ints_as_arrays(entries, shape, fills)
+    if known_ints:
+        inner = plan_read(shape, entries, mode or "clip", fill_value, is_sorted, unique, adjacent)
+        return functools.partial(_with_ints, inner, known_ints)
     has_arrays = any(is_array(e) for e in entries)
     # A dynamic slice clamps its starts, so that mode "fill" needs a gather even for scalar indices.
     scalars = all(hasattr(e, "dtype") and not e.shape for e in entries if is_array(e))
@@ -468,21 +478,29 @@ def _slice_dims(entries: tuple, shape: tuple) -> tuple[list, list, list]:
     return slices, dropped, dims
 
 
-def _ints_as_arrays(entries: tuple, shape: tuple) -> tuple[tuple, list]:
-    """Replace out-of-bounds integers by index arrays, so that a gather fills them.
+def _ints_as_arrays(entries: tuple, shape: tuple, fills: bool) -> tuple[tuple, list]:
+    """Replace integers by index arrays if one of them is out of bounds.
+
+    A slice cannot express the fill value that such an integer selects if `fills` is set. In the other modes the index
+    stays in the program for `checkify` to find.
 
     Returns:
       The entries, and pairs of a position among the arrays of the expression and the array to insert there.
     """
-    out, known, dim, count = [], [], 0, 0
+    out, known, dim, count, is_outside = [], [], 0, 0, False
+    limits = np.iinfo(np.int32)
     for e in entries:
-        if type(e) is int and type(shape[dim]) is int and not -shape[dim] <= e < shape[dim]:
-            known.append((count, np.asarray(np.iinfo(np.int32).max, np.int32)))
+        n = shape[dim] if type(e) is int else None
+        if type(n) is int and (fills or n):
+            is_inside = -n <= e < n
+            is_outside |= not is_inside
+            index = limits.max if fills and not is_inside else max(limits.min, min(e + n * (e < 0), limits.max))
+            known.append((count, np.asarray(index, np.int32)))
             e = HostIntegers(())
         count += is_array(e)
         dim += e is not None
         out.append(e)
-    return tuple(out), known
+    return (tuple(out), known) if is_outside else (entries, [])
 
 
 def _with_ints(plan: Callable[..., Array], known: list, x: Array, arrays: list) -> Any:

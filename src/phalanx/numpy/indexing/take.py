@@ -170,6 +170,8 @@ def take_along_axis(
       >>> jnp.take_along_axis(jnp.array([[1, 2], [3, 4]]), jnp.array([[1], [0]]), 1).tolist()
       [[2], [3]]
     """
+    if mode == "one_hot":
+        return _take_by_comparison(*_along(arr, indices, axis, "take_along_axis"))
     check_mode(mode, "take_along_axis")
     if not wrap_negative_indices:
         indices = disable_wrapping(to_operand(indices, "take_along_axis"), mode)
@@ -196,6 +198,17 @@ def take_along_axis(
     mode = "fill" if mode is None else mode
     options = {"fill_value": fill_value} if mode == "fill" else {}
     return gather_or_empty(x, vectors, numbers, (1,) * rank, mode=READ_MODES.get(mode, mode), **options)
+
+
+def _take_by_comparison(x: Array, indices: Array, axis: int) -> Array:
+    """Select elements by comparing all positions with the indices, without a gather; 0 for an index out of bounds."""
+    size = x.shape[axis]
+    rows = lax.expand_dims(lax.transpose(x, [*[i for i in range(x.ndim) if i != axis], axis]), (axis,))
+    places = lax.expand_dims(normalize_index(indices, size, False), (x.ndim,))
+    shape = broadcast_shapes(rows.shape, (*places.shape[:-1], size))
+    chosen = lax.eq(broadcast_to_shape(places, shape), lax.broadcasted_iota(places.dtype, shape, x.ndim))
+    kept = lax.select(chosen, broadcast_to_shape(rows, shape), lax.full(shape, 0, x.dtype))
+    return (lax.reduce_or if x.dtype == np.bool_ else lax.reduce_sum)(kept, (x.ndim,))
 
 
 def _along(arr: Array, indices: Array, axis: int | None, name: str) -> tuple:

@@ -278,28 +278,31 @@ def plan_write(
 ) -> WritePlan:
     """Plan the update of an array of this shape at an index expression with this key."""
     entries = expand_ellipsis(key, len(shape), shape)
-    items, out_of_bounds = _resolve_static_entries(shape, entries, mode)
-    # An update at a static index that is out of bounds is dropped, unless the mode moves it or leaves it undefined.
-    dropped = out_of_bounds and mode not in ("clip", "promise_in_bounds")
+    items = _resolve_static_entries(shape, entries, mode)
     # Without index arrays the elements form a strided window, which may not need a scatter.
     if not any(is_array(e) for e in entries):
-        return _plan_static(shape, items, mode, dropped, is_sorted)
+        return _plan_static(shape, items, mode, is_sorted)
     adjacent = are_adjacent(key)
     result, added, _, _ = _result_layout(items, entries, adjacent)
-    # No index into an empty dimension is within bounds, so every update along it is dropped.
-    empty = {d for d, n in enumerate(shape) if type(n) is int and n == 0}
-    if dropped or any(d in empty for e, d in items if is_array(e)):
+    if _indexes_empty_dim(shape, items):
         return Unchanged(result, added)
     return _plan_scatter(shape, items, entries, mode, is_sorted, unique, adjacent)
 
 
-def _resolve_static_entries(shape: tuple, entries: tuple, mode: object) -> tuple[list[tuple[Any, Any]], bool]:
-    """Pairs of an entry, with slices and integers resolved, and its dimension; and whether an integer is out of bounds.
+def _indexes_empty_dim(shape: tuple, items: list[tuple[Any, Any]]) -> bool:
+    """Whether an integer or an array indexes an empty dimension: every such update is out of bounds, and dropped."""
+    return any(
+        type(e) is not Slice and dim is not None and type(shape[dim]) is int and not shape[dim] for e, dim in items
+    )
+
+
+def _resolve_static_entries(shape: tuple, entries: tuple, mode: object) -> list[tuple[Any, Any]]:
+    """Pairs of an entry, with slices and integers resolved, and its dimension.
 
     A new dimension (None) has the dimension None.
     """
     items: list[tuple[Any, Any]] = []
-    out_of_bounds, dim = False, 0
+    dim = 0
     for e in entries:
         if e is None:
             items.append((None, None))
@@ -307,25 +310,24 @@ def _resolve_static_entries(shape: tuple, entries: tuple, mode: object) -> tuple
         n = shape[dim]
         if type(e) is tuple:
             e = resolve_slice(e, n)
-        elif type(e) is int:
-            out_of_bounds |= type(n) is int and not -n <= e < n
-            if type(n) is int or mode == "clip":
-                e = clamp_static_index(e, n) if n != 0 else 0
-            elif e < 0:  # For a symbolic size the bounds are unknown: the scatter itself drops the update.
+        elif type(e) is int and n != 0:
+            if mode == "clip" or (type(n) is int and (-n <= e < n or mode == "promise_in_bounds")):
+                e = clamp_static_index(e, n)
+            elif e < 0:  # Out of bounds, or perhaps so for a symbolic size: the scatter itself drops the update.
                 e = n + e
         items.append((e, dim))
         dim += 1
-    return items, out_of_bounds
+    return items
 
 
-def _plan_static(shape: tuple, items: list, mode: object, dropped: bool, is_sorted: bool) -> WritePlan:
+def _plan_static(shape: tuple, items: list, mode: object, is_sorted: bool) -> WritePlan:
     """Plan an update at integers and slices only."""
     result, added, _, _ = _result_layout(items, (), False)
     # Integers select windows of size 1.
     slices = [e if type(e) is Slice else Slice(e, 1, 1) for e, dim in items if dim is not None]
     starts, sizes = tuple(s.start for s in slices), tuple(s.count for s in slices)
     strided = not all(map(_is_contiguous, slices))
-    if dropped or any(type(n) is int and n == 0 for n in sizes):
+    if _indexes_empty_dim(shape, items) or any(type(n) is int and n == 0 for n in sizes):
         return Unchanged(result, added)
     if strided or not all(_fits(s, size, n) for s, size, n in zip(starts, sizes, shape)):
         return _plan_scatter(shape, items, (), mode, is_sorted or not strided, True)
@@ -433,7 +435,7 @@ def _as_index(start: DimSize) -> Any:
 
 def _fits(start: DimSize, size: DimSize, n: DimSize) -> bool:
     """Whether a window begins at a constant and provably ends within the dimension, as a dynamic update requires."""
-    return type(start) is int and bounds(n - start - size)[0] >= 0
+    return type(start) is int and start >= 0 and bounds(n - start - size)[0] >= 0
 
 
 def _materialize(values: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from phalanx import lax
-from phalanx.core import ShapeError, dtypes
+from phalanx.core import ShapeError, dtypes, promotion
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.numpy.operands import cast, check_choice, promote, to_operand
 from phalanx.runtime.eager_jit import eager_jit
@@ -91,9 +91,18 @@ def _convolve(name: str, a: Array, v: Array, mode: str, precision: PrecisionLike
     # XLA's convolution is a correlation: a convolution reverses the kernel, and a correlation whose operands were
     # exchanged reverses its result.
     kernel = lax.rev(y, (0,)) if name == "convolve" else y
+    preferred = None if preferred is None else dtypes.canonicalize_dtype(preferred)
+    is_narrower = preferred is not None and promotion.result_type(preferred, x.dtype) != preferred
     n = y.shape[0]
     pads = {"full": (n - 1, n - 1), "valid": (0, 0), "same": (n // 2, n - n // 2 - 1)}[mode]
     out = lax.conv_general_dilated(
-        x[None, None, :], kernel[None, None, :], (1,), [pads], precision=precision, preferred_element_type=preferred
+        x[None, None, :],
+        kernel[None, None, :],
+        (1,),
+        [pads],
+        precision=precision,
+        # A dtype that cannot hold the sums, such as that of small integers, is the dtype of the result only.
+        preferred_element_type=None if is_narrower else preferred,
     )[0, 0]
+    out = cast(out, preferred) if is_narrower else out
     return lax.rev(out, (0,)) if name == "correlate" and swap else out

@@ -89,8 +89,8 @@ def _reduce(
         wide = dtypes.canonicalize_dtype(np.uint64 if own.kind == "u" else np.int64)
         x = cast(x, wide) if wide.itemsize > own.itemsize or own.kind == "b" else x
     result = x.dtype
-    # Half-precision accumulation would lose small terms.
-    if combine is not None and is_half(result) and name in ("sum", "prod"):
+    # Half-precision accumulation would lose small terms; who asks for it with `dtype` gets it.
+    if dtype is None and is_half(result) and name in ("sum", "prod"):
         x = cast(x, _FLOAT32)
     x = apply_where_mask(x, where, neutral(x.dtype), name)
     axis, names = split_axis_names(axis) if name in _COLLECTIVES else (axis, ())
@@ -475,6 +475,8 @@ def _cumulative(
     elif x.dtype.kind == "b" or (x.dtype.kind in "iu" and promote):
         wide = dtypes.canonicalize_dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
         x = cast(x, wide) if wide.itemsize > x.dtype.itemsize or x.dtype.kind == "b" else x
+    if x.dtype.kind == "b":  # whether the sum of the numbers 0 and 1 is not 0
+        return op(cast(x, np.dtype(np.int32)), axis=axis) != 0
     # `lax` accumulates in the dtype of the operand.
     y = op(x, axis=axis)
     return cast(y, y.dtype)

@@ -176,7 +176,10 @@ def histogram(
 
 @eager_jit(static_argnames=("density",))
 def _histogram(x: Array, edges: Array, weights: Array, density: bool) -> Any:
-    flat, edges_in = promote_inexact("histogram", ravel(x), edges)
+    # Both are compared in the wider of their dtypes, whatever promotion of dtypes is allowed.
+    flat, edges_in = (cast(v, dtypes.to_inexact_dtype(v.dtype)) for v in (ravel(x), edges))
+    common = edges_in.dtype if edges_in.dtype.itemsize > flat.dtype.itemsize else flat.dtype
+    flat, edges_in = cast(flat, common), cast(edges_in, common)
     if weights is None:
         weights = lax.full(flat.shape, 1, flat.dtype)
     else:

@@ -160,6 +160,10 @@ def _variance(
         # The mean keeps the reduced dimensions, to be subtracted from the operand.
         n_kept = n if where is None else _count(where, x.shape, axes, names, _to_real_dtype(compute), True, name)
         mean = sum(x, axis=over, keepdims=True, where=where) / n_kept
+    else:
+        mean = to_operand(mean, name)
+        mean = cast(mean, mean.dtype if mean.dtype.kind == "c" else compute)
+        x = cast(x, mean.dtype)
     # Two passes: E[x^2] - E[x]^2 in one pass would cancel catastrophically for data far from 0.
     centered = x - mean
     if where is not None:  # so that a NaN among excluded elements does not reach the derivative
@@ -264,7 +268,8 @@ def _average(a: Array, weights: Array, axis: Axis, keepdims: bool) -> tuple:
                 got=w.shape,
                 fix="broadcast the weights with phalanx.numpy.broadcast_to(weights, a.shape)",
             )
-        w = lax.broadcast_in_dim(w, x.shape, axes)
+        order = np.argsort(axes)
+        w = lax.broadcast_in_dim(lax.transpose(w, order), x.shape, tuple(np.sort(axes)))
     dtype = dtypes.to_inexact_dtype(promotion.result_type(x, w))
     w = cast(w, dtype)
     total = sum(w, axis=axes, keepdims=keepdims)
@@ -324,6 +329,7 @@ def cov(
         if ddof and aweights is not None:
             # Reliability weights: ddof counts effective observations, sum(w a) / sum(w).
             divisor = total - ddof * sum(w * weights[-1]) / total
+        w = w[None]
         centered = x - (sum(x * w, axis=1) / total)[:, None]
         weighted = centered * w
     return squeeze(dot(weighted, lax.conj(centered.T) if x.dtype.kind == "c" else centered.T) / divisor)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.numpy.operands import canonical_axes, to_operand
+from phalanx.numpy.operands import canonical_axes, to_operand, unwrap_array_like
 from phalanx.typing import ArrayLike, Axis
 
 
@@ -24,6 +24,8 @@ def shape(a: ArrayLike) -> tuple:
       >>> jnp.shape(jnp.zeros((2, 3)))
       (2, 3)
     """
+    if a is None:  # the value of parameters that were left out, which libraries ask for their shape
+        return ()
     return np.shape(a) if isinstance(a, list | tuple) else to_operand(a, "shape").shape
 
 
@@ -77,6 +79,7 @@ def isscalar(element: ArrayLike) -> bool:
       >>> jnp.isscalar(3.0), jnp.isscalar(jnp.zeros(1))
       (True, False)
     """
+    element = unwrap_array_like(element)
     is_array = hasattr(element, "aval") or isinstance(element, np.ndarray)
     return element.ndim == 0 if is_array else np.isscalar(element)
 
@@ -112,6 +115,9 @@ def iscomplexobj(x: ArrayLike) -> bool:
     """
     if x is None:
         return False
+    if isinstance(x, list | tuple):
+        return any(map(iscomplexobj, x))
+    x = unwrap_array_like(x)
     return dtypes.issubdtype(getattr(x, "dtype", None) or np.asarray(x).dtype, np.complexfloating)
 
 

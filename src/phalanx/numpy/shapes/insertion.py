@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, Tracer
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.indexing.take import take
@@ -24,6 +24,7 @@ from phalanx.numpy.operands import (
     require_concrete,
     to_host_operand,
     to_operand,
+    unwrap_array_like,
 )
 from phalanx.numpy.shapes.joining import concatenate, split_at_bounds
 from phalanx.numpy.shapes.reshaping import moveaxis, ravel, reshape
@@ -69,7 +70,6 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], values: Array
     Raises:
       ArgumentError: an index is out of bounds.
       AxisError: an axis is out of range.
-      ConcretizationTypeError: `obj` is traced.
 
     Examples:
       >>> jnp.insert(jnp.array([1, 3]), 1, 2).tolist()
@@ -83,6 +83,8 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], values: Array
         reshape(values, (1,) * (arr.ndim - values.ndim) + tuple(values.shape)) if values.ndim < arr.ndim else values
     )
     values = cast(values, arr.dtype)
+    if isinstance(obj, Tracer):
+        return _insert_at_traced(arr, obj, values, axis)
     where = np.arange(n)[obj] if isinstance(obj, slice) else _concretize_indices(obj, "insert")
     _check_bounds("insert", where, n, n)
     # A single index inserts all values at one position.
@@ -99,6 +101,20 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], values: Array
     # builds the result.
     source = np.insert(np.arange(n, dtype=np.int32), where.astype(int), n + np.arange(len(where)))
     return take(concatenate([arr, values], axis), source, axis, mode="clip")
+
+
+def _insert_at_traced(arr: Array, obj: Array, values: Array, axis: int) -> Array:
+    """Insert at positions that are known when the program runs; the size of the result depends on their number only."""
+    n, is_single = arr.shape[axis], obj.ndim == 0
+    if is_single:
+        values = moveaxis(values, 0, axis)
+    num = values.shape[axis] if is_single or obj.size == 1 else obj.shape[0]
+    values = broadcast_to_shape(values, (*arr.shape[:axis], num, *arr.shape[axis + 1 :]))
+    at = broadcast_to_shape(ravel(lax.select(obj < 0, obj + n, obj)).astype("int32"), (num,))
+    # A stable sort of the old positions behind the new ones puts each value in front of the element it precedes.
+    places = lax.iota("int32", num + n)
+    order = lax.sort((concatenate([at, lax.iota("int32", n)], 0), places), num_keys=1)[1]
+    return take(concatenate([values, arr], axis), order, axis, mode="clip")
 
 
 def _concretize_indices(obj: ArrayLike | slice | Sequence[int], where: str) -> np.ndarray:
@@ -141,6 +157,7 @@ def delete(
     arr = array(arr) if isinstance(arr, list | tuple) else to_operand(arr, "delete")
     arr, axis = flatten_without_axis(arr, axis, "delete")
     n = arr.shape[axis]
+    obj = unwrap_array_like(obj)
     known = isinstance(obj, list | tuple | slice) or concrete_or_none(obj) is not None
     if not known and (assume_unique_indices or obj.ndim == 0):
         return take(arr, _complement(obj, n), axis, mode="clip")

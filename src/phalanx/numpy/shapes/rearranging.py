@@ -131,6 +131,8 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axis = None) -> A
       [3, 0, 1, 2]
     """
     a = to_operand(a, "roll")
+    if not isinstance(shift, int | tuple | list) and not is_symbolic(shift):
+        shift = to_operand(shift, "roll")
     if axis is None:
         return reshape(roll(ravel(a), shift, 0), a.shape)
     axes = [canonical_axis(i, a.ndim, "roll") for i in _tuple(axis)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, is_sequence
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.operands import (
@@ -361,7 +361,7 @@ def moveaxis(a: ArrayLike, source: int | Sequence[int], destination: int | Seque
 
 
 def _tuple(axis: Axis) -> tuple:
-    return tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    return tuple(axis) if is_sequence(axis) else (axis,)
 
 
 def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:

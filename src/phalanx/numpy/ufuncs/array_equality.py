@@ -40,7 +40,7 @@ def isclose(
     """
     x, y = promote("isclose", to_operand(a, "isclose"), to_operand(b, "isclose"))
     if not dtypes.issubdtype(x.dtype, np.inexact):
-        if x.dtype.kind == "b":
+        if x.dtype.kind == "b" or dtypes.is_extended(x.dtype):
             return ufunc_table.equal(x, y)
         # The tolerance is fractional, so that integers are compared in floating point.
         x, y = (v.astype(dtypes.to_inexact_dtype(v.dtype)) for v in (as_array(x), as_array(y)))

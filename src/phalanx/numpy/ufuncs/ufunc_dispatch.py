@@ -355,7 +355,9 @@ def make_ufunc(rule: UfuncRule, parameters: str, home: str, doc: str, example: s
 
 def is_operand(x: ArrayLike) -> bool:
     """Whether an operator accepts `x`; otherwise it returns NotImplemented, and Python asks the type of `x`."""
-    return isinstance(x, np.ndarray | np.generic | bool | int | float | complex) or hasattr(x, "__phalanx_array__")
+    if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
+        return True
+    return hasattr(x, "__phalanx_array__") or hasattr(x, "__jax_array__")
 
 
 def make_eager_binary(function: Callable, name: str) -> Callable:

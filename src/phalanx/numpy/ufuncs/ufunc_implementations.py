@@ -121,11 +121,27 @@ def sinc(x: Array) -> Array:
 
 def spacing(x: Array) -> Array:
     """The distance to the next float away from 0."""
+    # The exponent is lowered by the size of the mantissa in the bits of the number: a subtraction of neighbours would
+    # flush a subnormal result to 0.
+    dtype = common_dtype(x)
+    info, holder = dtypes.finfo(dtype), np.dtype(f"uint{8 * dtype.itemsize}")
+    whole = lax.bitcast_convert_type(lax.stop_gradient(lax.abs_p(x)), holder)
+    mantissa, one = holder.type(info.nmant), holder.type(1)
+    exponent = lax.shift_right_logical(whole, mantissa)
+    least = lax.max_p(exponent, one)
+    normal = lax.shift_left(lax.sub_p(lax.max_p(exponent, mantissa), mantissa), mantissa)
+    subnormal = lax.shift_left(one, lax.sub_p(lax.min_p(least, mantissa), one))
+    step = lax.bitcast_convert_type(select_where(lax.gt_p(exponent, mantissa), normal, subnormal), dtype)
+    step = select_where(lax.eq_p(whole, np.asarray(info.max, dtype).view(holder)[()]), np.inf, step)
     # As NumPy's, the spacing of a negative number is negative.
-    away = select_where(signbit(x), -np.inf, np.inf)
-    x = lax.stop_gradient(x)  # The spacing is constant between powers of two.
-    step = lax.sub_p(lax.nextafter_p(x, cast(away, common_dtype(x))), x)
-    return select_where(lax.is_finite_p(x), step, np.nan)
+    return select_where(lax.is_finite_p(x), select_where(signbit(x), lax.neg_p(step), step), np.nan)
+
+
+def i0(x: Array) -> Array:
+    """The modified Bessel function of order 0."""
+    # The slope of |x| at 0 is a convention; that of the function is 0.
+    size = select_where(lax.eq_p(x, constant(0, x)), 0, lax.abs_p(x))
+    return lax.mul_p(lax.exp_p(size), lax.bessel_i0e(x))
 
 
 def population_count(x: Array) -> Array:
@@ -228,8 +244,8 @@ def logaddexp(x: Array, y: Array, exp: Callable[..., Array], scale: float) -> An
     big = lax.max_p(x, y)
     is_complex = common_dtype(big).kind == "c"
     d = lax.sub_p(lax.min_p(x, y), big) if is_complex else lax.sub_p(x, y)
-    # The difference of equal infinities is NaN and must count as 0. A NaN operand still propagates: `big` is NaN.
-    d = select_where(isnan(d), 0, d)
+    # The difference of equal infinities is NaN and counts as 0. That of a NaN operand propagates, with its derivative.
+    d = select_where(lax.eq_p(x, y), 0, d)
     log = lax.log1p_p(exp(d if is_complex else lax.neg_p(lax.abs_p(d))))
     return lax.add_p(big, log if scale == 1.0 else lax.div_p(log, constant(scale, log)))
 
@@ -268,6 +284,11 @@ def lcm(x: Array, y: Array) -> Array:
     d = gcd(x, y)
     zero = to_numpy_scalar(0, dtype)
     return select_where(lax.eq_p(d, zero), zero, lax.mul_p(x, lax.div_p(y, select_where(lax.eq_p(d, zero), 1, d))))
+
+
+def select_ignoring_nan(precedes: Callable[..., Array]) -> Callable[..., Array]:
+    """The selection of the operand that precedes the other one in an order, or that is not NaN."""
+    return lambda x, y: select_where(lax.or_p(isnan(y), precedes(x, y)), x, y)
 
 
 def compare_complex(strict: Callable[..., Array], with_equal: Callable[..., Array]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import DTypeError
+from phalanx.core import DTypeError, dtypes
 from phalanx.numpy.operands import cast, promote_inexact, refuse_out, to_operand
 from phalanx.numpy.ufuncs import ufunc_implementations
 from phalanx.numpy.ufuncs.ufunc_dispatch import (
@@ -235,7 +235,7 @@ i0 = _unary(
     "i0",
     "bif",
     to_inexact,
-    lambda x: _p.mul_p(_p.exp_p(_p.abs_p(x)), _p.bessel_i0e(_p.abs_p(x))),
+    _b.i0,
     "The modified Bessel function of the first kind, order 0.",
     "jnp.nan",
     "nan",
@@ -280,25 +280,27 @@ fmax = _binary(
     "fmax",
     "bifc",
     keep_dtype,
-    lambda x, y: _b.select_where(_p.or_p(_b.isnan(y), _p.gt_p(x, y)), x, y),
+    _b.select_ignoring_nan(_p.gt_p),
     "Maximum of two operands, ignoring NaN.",
     "1.0, jnp.nan",
     "1.0",
     parameters="x1 x2",
     b=_p.or_p,
     i=_p.max_p,
+    c=_b.select_ignoring_nan(_b.compare_complex(_p.gt_p, _p.gt_p)),
 )
 fmin = _binary(
     "fmin",
     "bifc",
     keep_dtype,
-    lambda x, y: _b.select_where(_p.or_p(_b.isnan(y), _p.lt_p(x, y)), x, y),
+    _b.select_ignoring_nan(_p.lt_p),
     "Minimum of two operands, ignoring NaN.",
     "1.0, jnp.nan",
     "1.0",
     parameters="x1 x2",
     b=_p.and_p,
     i=_p.min_p,
+    c=_b.select_ignoring_nan(_b.compare_complex(_p.lt_p, _p.lt_p)),
 )
 arctan2 = _binary(
     "arctan2",
@@ -585,9 +587,7 @@ def frexp(x: ArrayLike, /) -> tuple:
     bias = (1 << (width - mantissa - 2)) - 1
     # Subnormal numbers have no exponent bits of their own: scale them to normal numbers first.
     scale = mantissa + 2
-    small = absolute(x) < np.finfo(np.float32).tiny if dtype.itemsize < 8 else absolute(x) < np.finfo(np.float64).tiny
-    if dtype == np.float16:
-        small = absolute(x) < np.finfo(np.float16).tiny
+    small = absolute(x) < dtype.type(dtypes.finfo(dtype).tiny)
     x = ufunc_implementations.select_where(small, x * dtype.type(2.0**scale), x)
     bits = lax.bitcast_convert_type(x, np.dtype(f"int{width}"))
     exponent = ((bits >> mantissa) & ((1 << (width - 1 - mantissa)) - 1)) - (bias - 1)

@@ -267,7 +267,11 @@ def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: ArrayLike | 
 
 class _UfuncMeta(type):
     def __instancecheck__(cls, x: Array) -> bool:
-        return callable(x) and hasattr(x, "nin") and hasattr(x, "nout") and not isinstance(x, np.ufunc)
+        if not (callable(x) and hasattr(x, "nin") and hasattr(x, "nout")) or isinstance(x, np.ufunc):
+            return False
+        # Elementwise functions that are no ufuncs in NumPy, such as `sinc`, are none here.
+        known = getattr(np, getattr(x, "__name__", ""), None)
+        return known is None or isinstance(known, np.ufunc) or getattr(x, "__module__", None) != "phalanx.numpy"
 
 
 class ufunc(metaclass=_UfuncMeta):

@@ -1,0 +1,127 @@
+"""Private things of JAX that Phalanx has in another form, for the rows of `private_names`.
+
+Each is a few lines over what Phalanx has. What needs more is a feature, and belongs into the package of its subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from phalanx.core import RuleError, get_aval, state
+from phalanx.core.dtypes import canonicalize_dtype
+from phalanx.engine.client import started_clients
+from phalanx.engine.traceback_filtering import exclude_file, include_file, is_internal
+from phalanx.tree import is_tree_node
+
+# JAX's dict of the clients that have started, by platform.
+started_backends = started_clients()
+
+
+def trace_state_clean() -> bool:
+    """Whether no transformation is tracing."""
+    return state.trace is None
+
+
+def supports_inf(dtype: Any) -> bool:
+    """Whether a floating dtype has infinities."""
+    return bool(np.isinf(np.asarray(np.inf).astype(dtype).astype(np.float32)))
+
+
+class ExtendedDType:
+    """Base of dtypes that a library defines with rules of its own; Phalanx refuses such a dtype where one is used."""
+
+
+class ExcludedPaths(list[str]):
+    """The files whose frames are hidden, as a list that libraries change."""
+
+    def append(self, path: str) -> None:
+        super().append(path)
+        exclude_file(path)
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        include_file(path)
+
+
+excluded_paths = ExcludedPaths()
+exclude_path = excluded_paths.append
+
+
+def include_frame(frame: FrameType) -> bool:
+    """Whether a frame is shown in tracebacks."""
+    return not is_internal(frame.f_code)
+
+
+class NodeTypes:
+    """The registry of pytrees, as far as one asks it whether it contains a class."""
+
+    def __contains__(self, cls: object) -> bool:
+        return isinstance(cls, type) and is_tree_node(cls)
+
+
+node_types = NodeTypes()
+
+
+class HiType:
+    """Base of types of values that a library defines through `jax.experimental.hijax`; see `HiPrim`."""
+
+
+class HiPrim:
+    """Base of operations on such values.
+
+    Raises:
+      RuleError: an operation was made. Phalanx traces arrays and references only, so that no such value exists.
+    """
+
+    def __init__(self) -> None:
+        raise RuleError(
+            f"{type(self).__module__}.{type(self).__name__}",
+            expected="operations on arrays and references",
+            got="one on a type defined through jax.experimental.hijax",
+            fix="leave hijax off, or run nnx modules with 'phalanx run --nnx'",
+        )
+
+
+def register_hitype(cls: type, type_of: Callable[[Any], HiType]) -> None:
+    """Accept the type of a class of values, which only operations on it would ask for."""
+
+
+def aval_method(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a method of a `HiType` that its tracers would have."""
+    return method
+
+
+class ArrayTypes(MutableMapping[type, Any]):
+    """JAX's tables of host types that operations accept, with a function of a value for each.
+
+    Phalanx accepts subclasses of `numpy.ndarray` without registration, and other objects by their `__jax_array__`,
+    which a registered class gets.
+    """
+
+    def __init__(self, handler: Callable[[Any], Any]) -> None:
+        self._handlers: dict[type, Any] = {np.ndarray: handler}
+
+    def __getitem__(self, kind: type) -> Any:
+        return self._handlers[kind]
+
+    def __setitem__(self, kind: type, handler: Any) -> None:
+        if not issubclass(kind, np.ndarray) and not hasattr(kind, "__jax_array__"):
+            kind.__jax_array__ = lambda self: np.asarray(self)  # type: ignore[attr-defined]
+        self._handlers[kind] = handler
+
+    def __delitem__(self, kind: type) -> None:
+        del self._handlers[kind]
+
+    def __iter__(self) -> Iterator[type]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+
+aval_mappings = ArrayTypes(get_aval)
+canonicalize_handlers = ArrayTypes(lambda x: np.asarray(x, canonicalize_dtype(x.dtype)))

@@ -1,0 +1,102 @@
+"""Conversions of dtypes: complex to real, 64-bit parts of 32-bit programs, and the common dtype of two."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.errors import DTypeError
+from phalanx.scipy.special import gammaln
+
+Z = np.array([1 + 2j], np.complex64)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda: jnp.array(1j, "float32"),
+        lambda: jnp.asarray([1j, 2], "int32"),
+        lambda: jnp.full((2,), 1j, "float32"),
+        lambda: jnp.full_like(jnp.ones(2), 1j),
+        lambda: lax.full((2,), 1j, "float32"),
+        lambda: lax.full_like(np.ones(2, np.int32), 1j),
+        lambda: lax.convert_element_type(1j, "float32"),
+    ],
+)
+def test_complex_number_is_not_converted_to_a_real_dtype(convert):
+    with pytest.raises(
+        DTypeError,
+        match=r"^conversion to (float|int)32: expected a real number, got 1j\.\n"
+        r"  Fix: take its real part, or choose a complex dtype\.$",
+    ):
+        convert()
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda x: x.astype("float32"),
+        lambda x: jnp.astype(x, "int32"),
+        lambda x: jnp.array(x, "float32"),
+        lambda x: jnp.sum(x, dtype="float32"),
+        lambda x: jnp.full_like(x, x[0], dtype="float32"),
+        lambda x: lax.convert_element_type(x, "float32"),
+        phalanx.jit(lambda x: x.astype("float32")),
+        lambda x: jnp.asarray(Z, "float32"),
+    ],
+)
+def test_discarding_an_imaginary_part_warns_as_numpy_does(convert):
+    with pytest.warns(np.exceptions.ComplexWarning, match="discards the imaginary part"):
+        np.testing.assert_array_equal(convert(jnp.asarray(Z)).ravel(), [1])
+
+
+def test_complex_conversion_to_bool_and_its_derivative_do_not_warn():
+    np.testing.assert_array_equal(jnp.array([0j, 1j]).astype(bool), [False, True])
+    assert phalanx.grad(lambda x: (x.astype("complex64") * 2j).imag)(1.0) == 2
+
+
+def in_64_bits(x):
+    with phalanx.enable_x64(True):
+        x = x.astype("float64")
+        _, ys = lax.scan(lambda c, i: (c * i, c * jnp.sin(i)), x, np.arange(1.0, 4.0))
+        total = ys.sum() + gammaln(x) + lax.cond(x > 0, jnp.sin, jnp.cos, x) + jnp.cumsum(x * np.ones(3))[2]
+    return total.astype("float32")
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f: phalanx.jit(f),
+        lambda f: phalanx.grad(f),
+        lambda f: phalanx.grad(phalanx.jit(f)),
+        lambda f: phalanx.jit(phalanx.grad(phalanx.jit(f))),
+        lambda f: phalanx.jacfwd(phalanx.jacrev(phalanx.jit(f))),
+        lambda f: phalanx.grad(phalanx.checkpoint(f)),
+        lambda f: lambda x: phalanx.vmap(phalanx.grad(phalanx.jit(f)))(x[None])[0],
+        lambda f: lambda x: phalanx.linearize(phalanx.jit(f), x)[1](1.0),
+    ],
+)
+def test_part_of_a_program_in_64_bits_is_transformed_and_compiled(transform):
+    x = jnp.float32(2.0)
+    got = transform(in_64_bits)(x)
+    with phalanx.enable_x64(True):
+        np.testing.assert_allclose(got, transform(in_64_bits)(x), rtol=1e-6)
+    assert got.dtype == np.float32
+
+
+def test_scan_over_64_bit_inputs_runs_inside_a_32_bit_program():
+    @phalanx.jit
+    def f(x):
+        with phalanx.enable_x64(True):
+            return lax.scan(lambda c, i: (c * 2, c + i), x, jnp.arange(3, dtype="float64"))
+
+    carry, ys = f(jnp.float32(1))
+    assert (carry.dtype, ys.dtype) == (np.float32, np.float64)
+    np.testing.assert_array_equal(ys, [1, 3, 6])
+
+
+def test_promote_types_does_not_narrow_the_dtypes_it_is_given():
+    assert jnp.promote_types("int8", "uint64") == np.float64
+    assert jnp.promote_types("int16", "uint32") == np.int32
+    assert jnp.result_type("int8", "uint64") == np.int32  # integers of 32 bits, as arrays would have

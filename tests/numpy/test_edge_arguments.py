@@ -1,0 +1,120 @@
+"""Arguments at the edge of their domain: traced positions, unordered axes, placement, strict promotion, subnormals."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+
+A = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize("axis", [(2, 0), (2, 1, 0), (1, 2)])
+def test_average_takes_weights_over_axes_in_any_order(axis):
+    weights = np.random.default_rng(0).uniform(size=[A.shape[i] for i in axis]).astype(np.float32)
+    np.testing.assert_allclose(jnp.average(A, axis, weights), np.average(A, axis, weights), rtol=1e-5)
+
+
+@pytest.mark.parametrize("obj", [0, 2, -1, [2, 0, 2], [1]])
+def test_insert_takes_positions_that_are_traced(obj):
+    obj, values = np.array(obj), np.array([7.0, 8.0, 9.0][: max(np.size(obj), 1)], np.float32)
+    values = values[0] if obj.ndim == 0 else values
+    insert = phalanx.jit(lambda a, i, v: jnp.insert(a, i, v))
+    np.testing.assert_array_equal(insert(A[0, 0], obj, values), np.insert(A[0, 0], obj, values))
+    insert = phalanx.jit(lambda a, i, v: jnp.insert(a, i, v, axis=0))
+    np.testing.assert_array_equal(insert(A[0], obj, 5.0), np.insert(A[0], obj, 5.0, axis=0))
+
+
+def test_tri_takes_a_traced_diagonal_and_one_beyond_32_bits():
+    for k in (-1, 0, 2):
+        np.testing.assert_array_equal(phalanx.jit(lambda k: jnp.tri(3, 4, k))(k), np.tri(3, 4, k))
+    np.testing.assert_array_equal(jnp.tri(3, 4, 2**33), np.ones((3, 4)))
+
+
+def test_take_along_axis_selects_by_comparison():
+    places = np.array([[1, 0], [3, -1], [2, 2]])
+    for x in (A[0], A[0] > 5):
+        np.testing.assert_array_equal(
+            jnp.take_along_axis(x, places, 1, mode="one_hot"), np.take_along_axis(x, places, 1)
+        )
+
+
+def test_array_like_a_placed_one_is_placed_alike():
+    x = phalanx.device_put(jnp.ones(4), phalanx.devices()[-1])
+    for like in (jnp.zeros_like, jnp.ones_like, lambda x: jnp.full_like(x, 3.0)):
+        assert like(x).devices() == x.devices()
+    assert jnp.zeros_like(jnp.ones(4)).devices() == jnp.ones(4).devices()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_spacing_of_small_numbers_is_subnormal(dtype):
+    with phalanx.enable_x64(True):
+        limits = jnp.finfo(dtype)
+        least = float(limits.smallest_subnormal)
+        x = jnp.array([0.0, least, 3 * least, float(limits.tiny), 2 * float(limits.tiny), 1.0, np.inf], dtype)
+        wanted = [least, least, least, least, 2 * least, float(limits.eps), np.nan]
+        np.testing.assert_array_equal(np.asarray(jnp.spacing(x)).astype(float), wanted)
+
+
+def test_slope_of_i0_at_0_is_0():
+    assert phalanx.grad(jnp.i0)(0.0) == 0
+    np.testing.assert_allclose(phalanx.grad(jnp.i0)(-1.0), -0.565159, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: jnp.frexp(jnp.ones(3, "bfloat16"))[0],
+        lambda: jnp.histogram(jnp.ones(3), bins=np.arange(-5, 6))[0],
+        lambda: jnp.var(jnp.ones(3, "bfloat16"), mean=jnp.ones(1, "bfloat16")),
+        lambda: jnp.cov(jnp.ones((3, 5)), aweights=jnp.ones(5)),
+        lambda: jnp.unpackbits(jnp.packbits(jnp.ones((3, 8), bool), axis=1), axis=1),
+    ],
+)
+def test_functions_promote_nothing_inside_that_users_did_not_mix(function):
+    with phalanx.numpy_dtype_promotion("strict"), phalanx.numpy_rank_promotion("raise"):
+        function()
+
+
+def test_results_of_rare_arguments():
+    xp, fp = np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0])
+    assert jnp.interp(3.5, xp, fp, left="extrapolate") == 30
+    assert jnp.interp(0.5, xp, fp, left="extrapolate") == 5
+    assert jnp.diff(A, n=0, prepend=1).shape == A.shape
+    assert jnp.linspace(np.zeros(2), 1.0, 0, retstep=True)[1].shape == ()
+    assert jnp.convolve(*[np.ones(2, np.uint8)] * 2, preferred_element_type="uint8").tolist() == [1, 2, 1]
+    assert jnp.int8(2).view(bool) and jnp.bool_(True).view("int8") == 1
+    assert jnp.isclose(phalanx.random.key(0), phalanx.random.key(0))
+    assert phalanx.jit(jnp.iscomplexobj)([1 + 1j])
+    assert not phalanx.dtypes.issubdtype("float32", object)
+    assert jnp.cumulative_sum(np.array([0, 1, 0]), dtype=bool).tolist() == [False, True, True]
+
+
+def test_objects_with_jax_array_are_operands_of_operators():
+    class Three:
+        def __jax_array__(self):
+            return jnp.array(3.0)
+
+    np.testing.assert_array_equal(Three() * jnp.arange(3.0), [0, 3, 6])
+    np.testing.assert_array_equal(jnp.arange(3.0) - Three(), [-3, -2, -1])
+
+
+def test_elementwise_functions_that_numpy_has_as_ufuncs_are_ufuncs():
+    assert isinstance(jnp.add, jnp.ufunc) and isinstance(jnp.frompyfunc(max, 2, 1), jnp.ufunc)
+    assert [
+        n for n in dir(jnp) if isinstance(getattr(jnp, n), jnp.ufunc) and not hasattr(getattr(np, n), "types")
+    ] == []
+
+
+def test_arrays_of_keys_are_created_from_words():
+    keys = phalanx.random.split(phalanx.random.key(1))
+    for create, word in ((jnp.zeros, 0), (jnp.ones, 1), (lambda shape, dtype: jnp.full(shape, 7, dtype), 7)):
+        made = create(keys.shape, dtype=keys.dtype)
+        assert made.dtype == keys.dtype
+        np.testing.assert_array_equal(phalanx.random.key_data(made), np.full((2, 2), word))
+
+
+def test_residual_of_attention_has_the_dtype_of_the_query():
+    q = jnp.ones((1, 2, 1, 4), "bfloat16")
+    out, residual = phalanx.nn.dot_product_attention(q, q, q, return_residual=True)
+    assert out.dtype == residual.dtype == jnp.bfloat16

@@ -1,0 +1,1 @@
+"""Libraries of the field, run on Phalanx and on JAX: `make ecosystem`."""
