@@ -443,3 +443,57 @@ def test_a_fwd_rule_gives_its_result_the_structure_of_the_function(stage):
         phalanx.errors.TreeError, match="fwd rule .* of .*, result: expected a leaf, as in the result of"
     ):
         phalanx.vjp(stage(f), 1.0)
+
+
+def _with_jvp(x, y):
+    f = phalanx.custom_jvp(lambda x: x * y)
+    f.defjvp(lambda primals, tangents: (f(*primals), 10 * tangents[0] * y))
+    return f(x)
+
+
+def _with_vjp(x, y):
+    f = phalanx.custom_vjp(lambda x: x * y)
+    f.defvjp(lambda x: (f(x), y), lambda y, ct: (10 * ct * y,))
+    return f(x)
+
+
+@pytest.mark.parametrize("f", [_with_jvp, _with_vjp])
+@pytest.mark.parametrize("stage", [lambda f: f, phalanx.jit])
+def test_functions_and_rules_may_close_over_mapped_values(f, stage):
+    xs, ys = jnp.arange(1.0, 4.0), jnp.arange(5.0, 8.0)
+    total = lambda xs, ys: phalanx.vmap(f)(xs, ys).sum()
+    assert stage(phalanx.vmap(f))(xs, ys).tolist() == [5, 12, 21]
+    assert stage(phalanx.vmap(f, (None, 0)))(2.0, ys).tolist() == [10, 12, 14]
+    assert stage(phalanx.vmap(phalanx.grad(f)))(xs, ys).tolist() == [50, 60, 70]
+    assert stage(phalanx.grad(total))(xs, ys).tolist() == [50, 60, 70]
+    assert stage(phalanx.grad(lambda x: phalanx.vmap(f, (None, 0))(x, ys).sum()))(2.0) == 180
+    twice = phalanx.vmap(phalanx.vmap(f, (None, 0)), (0, None))
+    assert stage(twice)(xs, ys).tolist() == [[5, 6, 7], [10, 12, 14], [15, 18, 21]]
+
+
+def test_a_bwd_rule_may_close_over_mapped_values():
+    def f(x, y):
+        g = phalanx.custom_vjp(lambda x: x * y)
+        g.defvjp(lambda x: (g(x), None), lambda _, ct: (10 * ct * y,))
+        return g(x)
+
+    xs, ys = jnp.arange(1.0, 4.0), jnp.arange(5.0, 8.0)
+    assert phalanx.grad(lambda xs: phalanx.vmap(f)(xs, ys).sum())(xs).tolist() == [50, 60, 70]
+
+
+def test_results_of_custom_derivatives_that_no_mapped_value_reaches_are_not_mapped():
+    f = phalanx.custom_jvp(lambda x, y: (x, y))
+    f.defjvp(lambda primals, tangents: (primals, tangents))
+    g = phalanx.custom_vjp(lambda x: 2 * x)
+    g.defvjp(lambda x: (g(x), None), lambda _, ct: (2 * ct,))
+    xs = jnp.arange(3.0)
+    assert phalanx.vmap(f, (0, None), (0, None))(xs, 2.0)[1] == 2
+    assert phalanx.vmap(lambda x, y: g(y), (0, None), None)(xs, 2.0) == 4
+    assert phalanx.grad(lambda y: phalanx.vmap(lambda x: g(y) * x)(xs).sum())(2.0) == 6
+
+
+def test_a_fwd_rule_that_maps_results_of_examples_alike_keeps_their_cotangents_apart():
+    f = phalanx.custom_vjp(lambda x: 1.0)
+    f.defvjp(lambda x: (1.0, None), lambda _, ct: (ct,))
+    xs = jnp.arange(3.0)
+    assert phalanx.grad(lambda xs: (phalanx.vmap(f)(xs) * jnp.array([1.0, 2.0, 3.0])).sum())(xs).tolist() == [1, 2, 3]

@@ -113,6 +113,8 @@ class CallRules:
       call_like: whether a parameter is a jaxpr. Result types of such a primitive are not cached, and its compiled forms
         are kept on the jaxpr.
       stage: `(trace, args, params)`, records an application in a staging trace, for parameters that are functions.
+      holds_functions: `(params)`, returns whether parameters are functions, which may close over values of the current
+        trace; a `batch_axis` beside it also receives the batching trace, as `trace`.
       linearize: `(trace, primals, tangents, params)`, returns outputs and tangents without a `jvp` of the whole jaxpr.
       partial_eval: `(trace, args, params)`, computes now what does not depend on the unknown arguments.
       partial_eval_eqn: `(eqn, unknown, policy)`, splits an equation into its known part (or None), the unknown part,
@@ -124,6 +126,7 @@ class CallRules:
 
     call_like: ClassVar[bool] = False
     stage: Callable[..., Any] | None = None
+    holds_functions: Callable[[dict[str, Any]], bool] | None = None
     linearize: Callable[..., Any] | None = None
     partial_eval: Callable[..., Any] | None = None
     partial_eval_eqn: Callable[..., Any] | None = None

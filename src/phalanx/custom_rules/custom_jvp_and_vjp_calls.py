@@ -8,7 +8,6 @@ is the user's `bwd`. `custom_jvp_and_vjp` binds these primitives.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,7 +20,6 @@ from phalanx.core import (
     Slot,
     StagingTrace,
     TraceError,
-    Tracer,
     Undefined,
     Zero,
     discharge_jaxpr,
@@ -44,9 +42,9 @@ from phalanx.core import (
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms import (
     AxisData,
+    BatchTrace,
     CallPrimitive,
     HigherOrder,
-    batch_function,
     batch_jaxpr,
     front_dims,
     function_name,
@@ -93,6 +91,9 @@ class _CustomCall(CallPrimitive):
     def discharge_rules(self, refs: _ValueRefs, params: dict) -> dict:
         """The rules for a call on the values of references."""
         raise NotImplementedError  # defined by both subclasses
+
+    def holds_functions(self, params: dict) -> bool:
+        return type(params["fun"]) is not Jaxpr
 
     def stage(self, trace: StagingTrace, args: Sequence[Any], params: dict) -> list:
         """Record the call with the function's jaxpr."""
@@ -179,12 +180,12 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
         args: Sequence[Any],
         dims: Sequence[int | None],
         *,
+        trace: BatchTrace,
         fun: FlatOrJaxpr,
         rule: Callable,
         num_consts: int,
     ) -> tuple:
-        moved, mapped, batched = _batch_call(axis, args, dims, fun)
-        ins = front_dims(mapped[num_consts:])
+        batch = _Batch(axis, trace, dims)
 
         def batched_rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
             count = len(primals)
@@ -193,14 +194,17 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
                 out, out_dot = rule(list(xs[:count]), list(xs[count:]))
                 return [*out, *out_dot]
 
-            pairs = _vmap(one, [*primals, *tangents], [*ins, *ins], axis, "custom_jvp")
-            results = len(pairs) // 2
-            ys = list(itertools.starmap(axis.to_front, pairs[:results]))
-            dots = zip(ys, pairs[results:], strict=True)
-            return ys, [Zero.like(y) if type(t) is Zero else axis.to_front(t, d) for y, (t, d) in dots]
+            ins = batch.in_dims[num_consts:]
+            pairs = _vmap(one, [*primals, *tangents], [*ins, *ins], axis, "custom_jvp", trace)
+            ys, dots = pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
+            batch.choose([d is not None or e is not None for (_, d), (_, e) in zip(ys, dots, strict=True)])
+            out = batch.place(ys)
+            zeros = [type(t) is Zero for t, _ in dots]
+            moved = batch.place([(y, None) if z else t for y, t, z in zip(out, dots, zeros, strict=True)])
+            return out, [Zero.like(y) if z else t for y, t, z in zip(out, moved, zeros, strict=True)]
 
-        out = self(*moved, fun=batched, rule=batched_rule, num_consts=num_consts)
-        return out, [0] * len(out)
+        called = {"fun": batch.map_function(fun), "rule": batched_rule, "num_consts": num_consts}
+        return self(*axis.to_fronts(args, dims), **called), batch.out_dims
 
 
 def check_closed_over(kind: str, tangents: Sequence[Any]) -> None:
@@ -228,19 +232,71 @@ def _check_result_types(kind: str, fun: FlatOrJaxpr, out: Sequence[Any]) -> None
             )
 
 
-def _batch_call(axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], fun: FlatOrJaxpr) -> tuple:
-    """Arguments with mapped dimensions in front, which of them are mapped, and the batched function."""
-    moved, mapped = axis.to_fronts(args, dims), [d is not None for d in dims]
-    if type(fun) is not Jaxpr and all(not isinstance(x, Tracer) or x.concrete is not None for x in moved):
-        # All arguments are concrete, and the function may branch on them, so it is not staged.
-        return moved, mapped, batch_function(fun, mapped, axis)
-    if type(fun) is not Jaxpr:
-        avals = [get_aval(x) if d is None else get_aval(x).without_dim(d) for x, d in zip(args, dims, strict=True)]
-        fun = trace_to_jaxpr(fun, avals, function_name(fun))
-    return moved, mapped, batch_jaxpr(fun, axis, mapped, True)[0]
+class _Batch:
+    """A custom derivative call for all examples, whose function and rules run under the trace that maps it.
+
+    Args:
+      axis: the mapped axis.
+      trace: the trace, whose values the functions may close over.
+      dims: the mapped dimension, or None, of each operand.
+      jointly: whether all results are mapped as soon as an operand or a result is. A `bwd` rule needs the cotangents of
+        each example, since it need not be the transpose of the derivative.
+    """
+
+    def __init__(self, axis: AxisData, trace: BatchTrace, dims: Sequence[int | None], jointly: bool = False):
+        self.axis, self.trace, self.jointly = axis, trace, jointly
+        self.in_dims = front_dims([d is not None for d in dims])
+        # A compiled call chooses before its rule runs, which may map results that the function does not.
+        self._any_input = 0 in self.in_dims
+        self._mapped: list[bool] | None = None
+
+    @property
+    def out_dims(self) -> list[int | None]:
+        """The mapped dimension, or None, of each result, once the function or a rule has run."""
+        return front_dims(self._mapped or ())
+
+    def choose(self, mapped: Sequence[bool], are_residuals: bool = False) -> None:
+        """Choose once which results are mapped.
+
+        Args:
+          mapped: for each result, whether it was computed with a mapped dimension.
+          are_residuals: whether a residual has one.
+        """
+        if self._mapped is None:
+            is_compiled = state.trace is not None and state.trace.compiles
+            every = self._any_input and (is_compiled or self.jointly)
+            every = every or (self.jointly and (are_residuals or any(mapped)))
+            self._mapped = [every or m for m in mapped]
+
+    def place(self, pairs: Sequence[tuple[Any, int | None]]) -> list:
+        """The results, from pairs of a result and its dimension, with the mapped dimension in front."""
+        chosen = self._mapped or ()
+        if any(d is not None and not m for (_, d), m in zip(pairs, chosen, strict=True)):
+            raise TraceError(
+                "vmap of a function with a custom derivative",
+                expected="a rule whose results are the same for all examples, as those of the function are",
+                got="a result or tangent that depends on a mapped value",
+                fix="pass the mapped value to the function as an argument",
+            )
+        return [self.axis.to_front(x, d) if m else x for (x, d), m in zip(pairs, chosen, strict=True)]
+
+    def map_function(self, fun: FlatOrJaxpr) -> FlatOrJaxpr:
+        """The function for all examples."""
+        if type(fun) is Jaxpr:
+            batched, self._mapped = batch_jaxpr(fun, self.axis, [d is not None for d in self.in_dims], self._any_input)
+            return batched
+
+        def call(*xs: Any) -> list:
+            out, dims = vmap_flat(fun, xs, self.in_dims, self.axis, function_name(fun), self.trace)
+            self.choose([d is not None for d in dims])
+            return self.place(list(zip(out, dims, strict=True)))
+
+        return call
 
 
-def _vmap(fun: Callable, args: Sequence[Any], dims: Sequence[Any], axis: AxisData, name: str) -> list[tuple[Any, Any]]:
+def _vmap(
+    fun: Callable, args: Sequence[Any], dims: Sequence[Any], axis: AxisData, name: str, trace: BatchTrace | None = None
+) -> list[tuple[Any, Any]]:
     """Map a flat function with symbolic zeros among its arguments and results: pairs of a result and its dimension."""
     # Symbolic zeros cannot be batched: they are taken out of the arguments, and given to the function per example.
     has = [type(x) is not Zero for x in args]
@@ -254,7 +310,8 @@ def _vmap(fun: Callable, args: Sequence[Any], dims: Sequence[Any], axis: AxisDat
         found[:] = fun(*merge_lists(has, xs, zeros))
         return [x for x in found if type(x) is not Zero]
 
-    pairs = zip(*vmap_flat(dense, select_flagged(args, has), select_flagged(dims, has), axis, name), strict=True)
+    mapped = vmap_flat(dense, select_flagged(args, has), select_flagged(dims, has), axis, name, trace)
+    pairs = zip(*mapped, strict=True)
     return merge_lists([type(x) is not Zero for x in found], pairs, [(x, None) for x in found if type(x) is Zero])
 
 
@@ -323,13 +380,14 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
         args: Sequence[Any],
         dims: Sequence[int | None],
         *,
+        trace: BatchTrace,
         fun: FlatOrJaxpr,
         fwd: Callable,
         bwd: Callable,
         num_consts: int,
     ) -> tuple:
-        moved, mapped, batched = _batch_call(axis, args, dims, fun)
-        ins = mapped[num_consts:]
+        batch = _Batch(axis, trace, dims, jointly=True)
+        ins = batch.in_dims[num_consts:]
         # Known only when `fwd` runs under differentiation, which happens before `bwd` is called.
         residual_dims: list[int | None] = []
 
@@ -341,16 +399,18 @@ class CustomVJPCall(_CustomCall, name="custom_vjp_call"):
                 counts.append(len(out))
                 return [*out, *residuals]
 
-            flat, found = vmap_flat(one, primals, front_dims(ins), axis, "custom_vjp")
+            flat, found = vmap_flat(one, primals, ins, axis, "custom_vjp", trace)
             n = counts[0]
             residual_dims[:] = front_dims([d is not None for d in found[n:]])
-            return list(map(axis.to_front, flat[:n], found[:n])), axis.to_fronts(flat[n:], found[n:])
+            batch.choose([d is not None for d in found[:n]], any(d is not None for d in found[n:]))
+            return batch.place(list(zip(flat[:n], found[:n], strict=True))), axis.to_fronts(flat[n:], found[n:])
 
         def batched_bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
-            return _batch_bwd(bwd, axis, residuals, cts, perturbed, residual_dims, ins)
+            dims = [*residual_dims, *batch.out_dims]
+            return _batch_bwd(bwd, axis, residuals, cts, perturbed, dims, ins, trace)
 
-        out = self(*moved, fun=batched, fwd=batched_fwd, bwd=batched_bwd, num_consts=num_consts)
-        return out, [0] * len(out)
+        rules = {"fwd": batched_fwd, "bwd": batched_bwd, "num_consts": num_consts}
+        return self(*axis.to_fronts(args, dims), fun=batch.map_function(fun), **rules), batch.out_dims
 
 
 def _batch_bwd(
@@ -359,20 +419,39 @@ def _batch_bwd(
     residuals: Sequence[Any],
     cts: Sequence[Any],
     perturbed: tuple,
-    residual_dims: Sequence[int | None],
-    in_mapped: Sequence[bool],
+    dims: Sequence[int | None],
+    in_dims: Sequence[int | None],
+    trace: BatchTrace | None = None,
 ) -> list:
-    """Map a `bwd` rule; the cotangents of unmapped inputs are summed over the examples."""
+    """Map a `bwd` rule; the cotangents of unmapped inputs are summed over the examples.
+
+    Args:
+      bwd, residuals, cts, perturbed: the rule and its arguments.
+      axis: the mapped axis.
+      dims: the mapped dimension, or None, of each residual and cotangent.
+      in_dims: the mapped dimension, or None, of each input of the function.
+      trace: the trace whose values the rule may close over.
+    """
     count = len(residuals)
-    pairs = _vmap(
-        lambda *xs: bwd(list(xs[:count]), list(xs[count:]), perturbed),
-        [*residuals, *cts],
-        [*residual_dims, *[0] * len(cts)],
-        axis,
-        "custom_vjp",
-    )
-    x_bars = [x if type(x) is Zero else axis.to_front(x, d) for x, d in pairs]
-    return [x if m or type(x) is Zero else vector_space.sum(x, 0) for x, m in zip(x_bars, in_mapped, strict=True)]
+    one = lambda *xs: bwd(list(xs[:count]), list(xs[count:]), perturbed)
+    pairs = _vmap(one, [*residuals, *cts], dims, axis, "custom_vjp", trace)
+    are_mapped = any(d is not None for d in dims)
+    x_bars = []
+    for (x, found), wanted in zip(pairs, in_dims, strict=True):
+        if found is not None and not are_mapped:
+            raise TraceError(
+                "vmap of a custom_vjp function",
+                expected="a bwd rule that reads mapped values from its residuals",
+                got="one that closes over a mapped value which fwd does not read",
+                fix="return the value from fwd as a residual",
+            )
+        if type(x) is Zero or not are_mapped:
+            x_bars.append(x)
+        elif wanted is None:
+            x_bars.append(vector_space.sum(axis.to_front(x, found), 0))
+        else:
+            x_bars.append(axis.to_front(x, found))
+    return x_bars
 
 
 custom_vjp_call_p = CustomVJPCall()
@@ -416,10 +495,10 @@ class CustomLinear(HigherOrder, name="custom_linear"):
         n = num_residuals
         moved = [*axis.to_fronts(args[:n], dims[:n]), *map(axis.to_front, args[n:], dims[n:])]
         residual_dims = front_dims([d is not None for d in dims[:n]])
-        ins = [True] * len(perturbed)
 
         def batched_bwd(residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple) -> list:
-            return _batch_bwd(bwd, axis, residuals, cts, perturbed, residual_dims, ins)
+            found = [*residual_dims, *[0] * len(cts)]
+            return _batch_bwd(bwd, axis, residuals, cts, perturbed, found, [0] * len(perturbed))
 
         # Tangents are mapped without exception, so every cotangent that `bwd` returns is mapped, too.
         wide = tuple(a.with_shape((axis.size, *a.shape)) for a in out_avals)

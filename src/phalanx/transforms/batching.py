@@ -103,12 +103,14 @@ class BatchTracer(WrappingTracer):
 class BatchTrace(Trace):
     """Applies each operation to all examples at once."""
 
-    __slots__ = ("axis",)
+    __slots__ = ("axis", "root")
     is_batched = True
 
-    def __init__(self, parent: Trace | None, axis: AxisData, name: str = "vmap"):
+    def __init__(self, parent: Trace | None, axis: AxisData, name: str = "vmap", resumed: BatchTrace | None = None):
         super().__init__(parent, name)
         self.axis = axis
+        # Traces with one root share their tracers: a rule that runs later may close over values of the first trace.
+        self.root: BatchTrace = self if resumed is None else resumed.root
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
         # This runs for every operation under `vmap`, hence the loop with plain appends instead of `unwrap`.
@@ -121,17 +123,20 @@ class BatchTrace(Trace):
                 mapped.append(x.dim)
                 active = True
             else:
+                dim = None
                 if isinstance(x, Tracer):
-                    self.check_alive(x)
+                    x, dim = self.unwrap(x)
+                    active = active or dim is not None
                 values.append(x)
-                mapped.append(None)
+                mapped.append(dim)
         before = state.trace
         state.trace = self.parent
         try:
-            # A collective over this axis is batched even if its operand is the same for all examples.
-            if not active and not self.is_named_in(primitive, values, params):
+            if not active and not self.concerns(primitive, values, params):
                 return primitive(*args, **params)
-            if primitive.batch_axis is not None:
+            if primitive.holds_functions is not None:
+                y, dim = primitive.batch_axis(self.axis, values, mapped, trace=self, **params)
+            elif primitive.batch_axis is not None:
                 y, dim = primitive.batch_axis(self.axis, values, mapped, **params)
             else:
                 y, dim = primitive.batch(*values, *mapped, **params)
@@ -141,8 +146,14 @@ class BatchTrace(Trace):
             return [self.wrap(v, d) for v, d in zip(y, dim, strict=True)]
         return y if dim is None else BatchTracer(self, y, dim)
 
-    def is_named_in(self, primitive: Primitive, args: Sequence[Any], params: dict) -> bool:
-        """Whether an operation, or a jaxpr among its parameters, contains a collective over this axis."""
+    def concerns(self, primitive: Primitive, args: Sequence[Any], params: dict) -> bool:
+        """Whether an operation is batched even if its operands are the same for all examples.
+
+        It, or a jaxpr among its parameters, contains a collective over this axis, or it calls functions that may close
+        over mapped values.
+        """
+        if primitive.holds_functions is not None and primitive.holds_functions(params):
+            return True
         name, axes = self.axis.name, params.get("axes")
         if name is None or not (type(axes) is tuple or primitive.call_like):
             return False
@@ -156,17 +167,30 @@ class BatchTrace(Trace):
 
     def unwrap(self, x: Any) -> tuple[Any, int | None]:
         """The batched value and the mapped dimension of any value."""
-        if type(x) is BatchTracer and x._trace is self:
+        if type(x) is BatchTracer and x._trace.root is self.root:
             return x.batched, x.dim
         self.check_alive(x)
         return x, None
 
 
 def vmap_flat(
-    fun: Callable[..., list], args: Sequence[Any], in_dims: Sequence[int | None], axis: AxisData, name: str = "vmap"
+    fun: Callable[..., list],
+    args: Sequence[Any],
+    in_dims: Sequence[int | None],
+    axis: AxisData,
+    name: str = "vmap",
+    resumed: BatchTrace | None = None,
 ) -> tuple[list, list]:
-    """Map a function of flat arguments; returns its flat results and the mapped dimension, or None, of each."""
-    trace = BatchTrace(state.trace, axis, name)
+    """Map a function of flat arguments; returns its flat results and the mapped dimension, or None, of each.
+
+    Args:
+      fun: the function.
+      args, in_dims: its arguments, and the mapped dimension, or None, of each.
+      axis: the mapped axis.
+      name: the name of the transformation in tracers and errors.
+      resumed: a trace over the same axis, whose values `fun` may close over.
+    """
+    trace = BatchTrace(state.trace, axis, name, resumed)
     with nullcontext() if axis.name is None else bind_axis_name(axis.name, axis.size):
         pairs = trace.run(fun, map(trace.wrap, args, in_dims), trace.unwrap)
     return [v for v, _ in pairs], [d for _, d in pairs]
