@@ -460,11 +460,6 @@ REFUSED = {
         "nnx.SpectralNorm, parameter kernel: expected a matrix, as error_on_non_matrix asks, got shape (3, 3, 3, 4).\n"
         "  Fix: leave error_on_non_matrix out to normalize it as one.",
     ),
-    "empty": (
-        ArgumentError,
-        lambda: nnx.Sequential()(X),
-        "nnx.Sequential: expected at least one layer, got none.\n  Fix: pass layers, or use nnx.identity.",
-    ),
     "windows": (
         ArgumentError,
         lambda: nnx.max_pool(X, (2,), strides=(1, 1)),
@@ -501,3 +496,17 @@ def test_a_cell_that_sets_its_parameters_raises_an_error():
 
     with pytest.raises(TraceContextError, match=r"^Param .*kernel, setting its value: expected"):
         nnx.RNN(Restless(3, 4, rngs=nnx.Rngs(0)))(X)
+
+
+def test_an_empty_sequential_returns_its_arguments():
+    empty = nnx.Sequential()
+    assert empty(1) == 1 and empty(1, 2) == (1, 2) and empty(a=3) == {"a": 3} and empty() is None
+
+
+def test_a_sequential_names_the_element_that_is_not_callable():
+    with pytest.raises(TypeError) as error:
+        nnx.Sequential(nnx.relu, 3)(jnp.ones(2))
+    assert str(error.value) == (
+        "nnx.Sequential, element 1: expected a module or a function, got 3.\n"
+        "  Fix: pass functions such as nnx.relu, not their results."
+    )

@@ -110,6 +110,53 @@ def test_ema_follows_the_parameters_without_changing_the_model():
     assert "mean" not in average.params
 
 
+def test_an_averaged_model_follows_each_update():
+    model = nnx.PReLU(1.0)
+    average = nnx.EMA(model, decay=0.5)
+    averaged = average.apply_to(model)
+
+    @nnx.jit
+    def step(model, average):
+        model.negative_slope.value *= 0.0
+        average.update(model)
+
+    step(model, average)
+    assert averaged.negative_slope is average.params.negative_slope and float(averaged.negative_slope) == 0.5
+
+
+def test_an_update_returns_the_updates():
+    model = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+    before = model.kernel.value
+    optimizer = nnx.Optimizer(model, optim.sgd(0.1), wrt=nnx.Param)
+    updates = optimizer.update(model, gradients(model))
+    np.testing.assert_allclose(model.kernel.value, before + updates["kernel"], rtol=1e-6)
+
+
+def test_gradients_of_other_variables_are_ignored():
+    model = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optim.sgd(0.1), wrt=nnx.PathContains("bias"))
+    optimizer.update(model, nnx.map_state(lambda path, v: v.replace(jnp.ones(3)), nnx.state(model)))
+    np.testing.assert_allclose(model.bias.value, -0.1)
+    assert model.scale.value.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_extra_arguments_of_an_update_may_be_functions(compiled):
+    def update(updates, state, params=None, *, value_fn, factor, **extra):
+        return phalanx.tree.map(lambda g: -factor * g * value_fn(params), updates), state
+
+    tx = optim.GradientTransformationExtraArgs(lambda params: (), update)
+    model = nnx.PReLU(2.0)
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+
+    def step(model, optimizer):
+        grads = nnx.State({"negative_slope": jnp.ones(())})
+        optimizer.update(model, grads, value_fn=lambda params: params["negative_slope"] ** 2, factor=nnx.Param(0.25))
+
+    (nnx.jit(step) if compiled else step)(model, optimizer)
+    assert float(model.negative_slope) == 1.0
+
+
 def fails(error, message, fun):
     with pytest.raises(error) as caught:
         fun()
@@ -192,6 +239,23 @@ def test_metrics_are_updated_inside_a_compiled_function():
     assert int(metrics.loss.count.value) == 4
     metrics.reset()
     assert np.isnan(metrics.compute()["loss"])
+
+
+def test_masks_by_the_names_of_metrics():
+    class Count(nnx.Metric):
+        def __init__(self):
+            self.count = nnx.metrics.MetricState(jnp.zeros((), "int32"))
+
+        def update(self, **kwargs):
+            assert "mask" not in kwargs
+            self.count.value += 1
+
+    metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"), calls=Count())
+    metrics.update(loss=jnp.array([1.0, 5.0]), mask={"loss": jnp.array([True, False])})
+    assert float(metrics.loss.compute()) == 1.0 and int(metrics.calls.count) == 1
+    both = nnx.MultiMetric(a=nnx.metrics.Average("x"), b=nnx.metrics.Average("x"))
+    both.update(x=jnp.array([1.0, 5.0]), mask=jnp.array([False, True]))
+    assert {name: float(value) for name, value in both.compute().items()} == {"a": 5.0, "b": 5.0}
 
 
 def test_bad_arguments_of_metrics_raise_errors():

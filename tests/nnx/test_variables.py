@@ -139,3 +139,26 @@ def test_reading_a_leaked_tracer_names_the_variable():
     counter.held = kept[0]
     with pytest.raises(UnexpectedTracerError, match="Cache held, reading its value"):
         counter.held.value
+
+
+def test_a_type_defines_how_its_value_is_read_and_set():
+    class Shifted(nnx.Param):
+        def get_value(self, **kwargs):
+            return super().get_value(**kwargs) + 3
+
+        def set_value(self, value, **kwargs):
+            super().set_value(value * 10, **kwargs)
+
+    x = Shifted(jnp.array([1, 2]))
+    assert x.value.tolist() == x[...].tolist() == x.get_value().tolist() == [4, 5]
+    assert int(x[0]) == int(x.get_value(index=0)) == 4 and (x + 1).tolist() == [5, 6]
+    x.value = jnp.array([1, 1])
+    x[1] = 7
+    assert x.get_raw_value().tolist() == [10, 70]
+    model = nnx.Dict(x=x)
+
+    @nnx.jit
+    def read(model):
+        return model.x.value
+
+    assert read(model).tolist() == [13, 73] and x.raw_value.tolist() == [10, 70]

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         traversals as traversals,
         variable as variablelib,  # noqa: F401
     )
+    from phalanx.nnx.containers import Dict as Dict, List as List
     from phalanx.nnx.filters import (
         All as All,
         AnyOf as AnyOf,
@@ -143,8 +144,6 @@ if TYPE_CHECKING:
     from phalanx.nnx.module import Module as Module, iter_children as iter_children, iter_modules as iter_modules
     from phalanx.nnx.objects import (
         Data as Data,
-        Dict as Dict,
-        List as List,
         Object as Object,
         StaticHint as StaticHint,
         data as data,
@@ -255,6 +254,7 @@ _NAMES = {
             "log_sigmoid log_softmax logsumexp one_hot relu relu6 selu sigmoid silu soft_sign softmax softplus "
             "standardize swish tanh"
         ),
+        "nnx.containers": "Dict List",
         "nnx.filters": "All AnyOf Everything Not Nothing OfType PathContains PathIn WithTag",
         "nnx.graphlib": (
             "call clone filter_state find_duplicates flatten FlatState from_flat_state GraphDef graphdef iter_graph "
@@ -274,7 +274,7 @@ _NAMES = {
         ),
         "nnx.metrics": "Metric MultiMetric",
         "nnx.module": "iter_children iter_modules Module",
-        "nnx.objects": "Data data dataclass Dict has_data is_data List Object register_data_type static StaticHint",
+        "nnx.objects": "Data data dataclass has_data is_data Object register_data_type static StaticHint",
         "nnx.rngs": (
             "fork_rngs MissingStreamError reseed restore_rngs RngCount RngKey Rngs RngState RngStream split_rngs "
             "with_rngs"

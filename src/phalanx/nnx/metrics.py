@@ -323,10 +323,15 @@ class MultiMetric(Metric):
         """Update all metrics; each receives all arguments.
 
         Args:
-          **updates: the arguments.
+          **updates: the arguments. `mask` may be a dictionary of masks by the names of metrics; metrics that it does
+            not name use all values.
         """
+        masks = updates.pop("mask", None)
+        if not isinstance(masks, Mapping):
+            masks = dict.fromkeys(self._metric_names, masks)
         for name in self._metric_names:
-            getattr(self, name).update(**updates)
+            mask = masks.get(name)
+            getattr(self, name).update(**updates, **({} if mask is None else {"mask": mask}))
 
     def compute(self) -> dict[str, Any]:
         """Return the values of all metrics.

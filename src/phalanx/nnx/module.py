@@ -8,7 +8,7 @@ from typing import Any
 import phalanx.numpy as jnp
 from phalanx.core import ArgumentTypeError
 from phalanx.nnx.filters import Filter
-from phalanx.nnx.graphlib import Path, split_merge
+from phalanx.nnx.graphlib import Path, iter_entries, split_merge
 from phalanx.nnx.inspection.method_observer import observe_methods
 from phalanx.nnx.objects import Object
 from phalanx.nnx.variable import Perturbation, Variable, variable_type_from_name
@@ -247,7 +247,6 @@ def iter_children(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tup
       >>> [(i, type(module).__name__) for i, module in nnx.iter_children([nnx.Dropout(0.5)])]
       [(0, 'Dropout')]
     """
-    entries = node.__dict__ if isinstance(node, Object) else node
-    for key, value in sorted(entries.items()) if isinstance(entries, dict) else enumerate(entries):
+    for key, value in iter_entries(node):
         if isinstance(value, Module):
             yield key, value

@@ -20,7 +20,7 @@ from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.nnx.trace_level import check_trace_level, structure_version
 from phalanx.nnx.variable import MISSING, Static, Variable
 from phalanx.runtime.array import Array
-from phalanx.tree import DictKey, GetAttrKey, SequenceKey, register_pytree_with_keys, tree_leaves
+from phalanx.tree import DictKey, GetAttrKey, KeyEntry, SequenceKey, register_pytree_with_keys, tree_leaves
 from phalanx.typing import PyTree
 
 T = TypeVar("T")
@@ -257,8 +257,8 @@ class Object:
                 f"{type(self).__name__}, setting {name!r}",
                 expected="nnx.data or nnx.static around the whole value of an attribute",
                 got=f"marked elements inside a {type(value).__name__}",
-                fix=f"mark the whole value, as in self.{name} = nnx.data([...]), or omit the marks: lists of arrays, "
-                "variables and modules are data without them",
+                fix=f"mark the whole value, as in self.{name} = nnx.data([...]), mark elements of an nnx.List, or omit "
+                "the marks: lists of arrays, variables and modules are data without them",
             )
         elif self._marks and name in self._marks and name not in self._marked_fields:
             # A mark belongs to the value it was given with: assigning a value without a mark removes it.
@@ -268,12 +268,20 @@ class Object:
             # Replacing one array by another is a change of value, not of structure: the graph refers to the attribute.
             if old is not value and not (is_array(old) and is_array(value)):
                 mark_structure_changed(self)
-        object.__setattr__(self, name, value)
+        if type(name) is str:
+            object.__setattr__(self, name, value)
+        else:  # an index of a `List`, or a key of a `Dict`
+            self.__dict__[name] = value
 
     def __delattr__(self, name: str) -> None:
         check_trace_level(self, f"deleting {name!r}")
         mark_structure_changed(self)
-        object.__delattr__(self, name)
+        if self._marks and name in self._marks and name not in self._marked_fields:
+            self._marks = {k: v for k, v in self._marks.items() if k != name}
+        if type(name) is str:
+            object.__delattr__(self, name)
+        else:
+            del self.__dict__[name]
 
     def __getstate__(self) -> tuple:
         # The trace, the version and the cached graph belong to this process and are created anew by `allocate`.
@@ -313,36 +321,19 @@ def mark_structure_changed(target: Object) -> None:
     structure_version.count += 1
 
 
-class List(list):
-    """A list of data, for compatibility with Flax; a plain list may be an attribute as well.
-
-    Examples:
-      >>> from phalanx import nnx
-      >>> nnx.List([1.0, 2.0])[1]
-      2.0
-    """
-
-
-class Dict(dict):
-    """A dictionary of data whose keys are also attributes.
-
-    Examples:
-      >>> from phalanx import nnx
-      >>> nnx.Dict(a=1).a
-      1
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__!r} has no key {name!r}") from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
-
-
 # --- objects and containers as pytree nodes; shared references are not preserved ---
+
+
+def sort_names(attributes: Iterable[Any]) -> list[Any]:
+    """The names of attributes in order; the indices of a `List` before its other attributes."""
+    try:
+        return sorted(attributes)
+    except TypeError:
+        return sorted(attributes, key=lambda name: (type(name).__name__, name))
+
+
+def _make_key(name: Any) -> KeyEntry:
+    return GetAttrKey(name) if type(name) is str else SequenceKey(name) if type(name) is int else DictKey(name)
 
 
 def _register(cls: type) -> None:
@@ -350,16 +341,17 @@ def _register(cls: type) -> None:
 
     def flatten_with_keys(target: Object) -> tuple[list, tuple]:
         # Attributes are sorted by name, so that the order in which `__init__` sets them does not matter.
-        marks, attributes = target._marks, sorted(target.__dict__.items())
+        marks, attributes = target._marks, [(k, target.__dict__[k]) for k in sort_names(target.__dict__)]
         names = tuple(name for name, value in attributes if marks.get(name, is_data(value)))
-        children = [(GetAttrKey(name), _separate_static(value)) for name, value in attributes if name in names]
+        children = [(_make_key(name), _separate_static(value)) for name, value in attributes if name in names]
         fixed = tuple((name, Static(value)) for name, value in attributes if name not in names)
         return children, (names, fixed, tuple(marks.items()))
 
     def unflatten(aux: tuple, children: Any) -> Object:
         names, fixed, marks = aux
         target = allocate(cls)
-        target.__dict__.update(zip(names, children), **{k: v.value for k, v in fixed})
+        target.__dict__.update(zip(names, children))
+        target.__dict__.update((k, v.value) for k, v in fixed)
         set_slot(target, "_marks", dict(marks))
         return target
 
@@ -384,7 +376,7 @@ def _is_static_element(x: object) -> bool:
 
 
 def _separate_static(value: PyTree) -> PyTree:
-    if type(value) not in (list, tuple, dict, List, Dict):
+    if type(value) not in (list, tuple, dict):
         return value
     return _MixedContainer(value) if any(map(_is_static_element, tree_leaves(value, is_leaf=is_root))) else value
 
@@ -406,14 +398,6 @@ def _unflatten_mixed(aux: tuple, children: Iterable[Any]) -> Any:
 
 
 register_pytree_with_keys(_MixedContainer, _flatten_mixed, _unflatten_mixed)
-register_pytree_with_keys(
-    List, lambda x: ([(SequenceKey(i), v) for i, v in enumerate(x)], None), lambda _, children: List(children)
-)
-register_pytree_with_keys(
-    Dict,
-    lambda x: ([(DictKey(k), x[k]) for k in sorted(x)], tuple(sorted(x))),
-    lambda keys, children: Dict(zip(keys, children)),
-)
 
 
 # --- text ---
@@ -427,7 +411,9 @@ def _format(value: Any, indent: str, seen: dict[int, Any]) -> str:
         if id(value) in seen:
             return f"{name}(...)"
         seen[id(value)] = value
-        lines = [f"{inner}{k}={_format(v, inner, seen)}" for k, v in value.__dict__.items()]
+        # In the order in which they were set, but the elements of a `List` by index.
+        attributes = sorted(value.__dict__.items(), key=lambda x: x[0] if type(x[0]) is int else len(value.__dict__))
+        lines = [f"{inner}{f'{k}=' if isinstance(k, str) else ''}{_format(v, inner, seen)}" for k, v in attributes]
         return _format_block(f"{name}(", lines, f"{indent})")
     if isinstance(value, Variable):
         seen[id(value)] = value

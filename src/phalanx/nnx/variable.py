@@ -115,6 +115,11 @@ class Variable:
         super().__init_subclass__(**kwargs)
         # Most types define no hooks. This flag lets `value` skip the lookup of five attributes.
         cls._hooked = any(hasattr(cls, name) for name in HOOKS)
+        # A type may define how its value is read and set. All reads go through `value` and indices, all others call
+        # the base class, so that the usual types pay nothing for this.
+        if cls.get_value is not Variable.get_value:
+            cls.value = property(lambda self: self.get_value(), lambda self, value: self.set_value(value))  # type: ignore[assignment]
+            cls.__getitem__ = lambda self, index: self.get_value(index=index)  # type: ignore[method-assign]
         _register(cls)
 
     def __init__(
@@ -167,9 +172,7 @@ class Variable:
 
     # --- the value ---
 
-    @property
-    def value(self) -> Any:
-        """The value, after the hook `on_get_value`."""
+    def _read(self) -> Any:
         value = self._value
         # The exact type is compared first: for a concrete array, the common case, `isinstance` is not called.
         if type(value) is not Array and isinstance(value, Tracer) and not value._trace.alive:
@@ -178,12 +181,14 @@ class Variable:
             return hook(self, value)
         return value
 
-    @value.setter
-    def value(self, value: PyTree) -> None:
-        self.set_value(value)
+    value = property(
+        _read,
+        lambda self, value: self.set_value(value),
+        doc="The value, as `get_value` and `set_value` of the type read and set it.",
+    )
 
     def get_value(self, *, index: Any = MISSING) -> Any:
-        """Return the value, or a part of it.
+        """Return the value after the hook `on_get_value`, or a part of it; a type may override this method.
 
         Args:
           index: as in `value[index]`; `...` for the whole value.
@@ -191,10 +196,11 @@ class Variable:
         Returns:
           The value or the part.
         """
-        return self.value if index is MISSING else self[index]
+        value = self._read()
+        return value if index is MISSING or _is_whole(value, index) else value[index]
 
     def set_value(self, value: PyTree, *, index: Any = MISSING) -> None:
-        """Set the value, or a part of it, after the hook `on_set_value`.
+        """Set the value, or a part of it, after the hook `on_set_value`; a type may override this method.
 
         Args:
           value: the new value, or a variable that holds it.

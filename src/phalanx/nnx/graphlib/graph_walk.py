@@ -28,7 +28,7 @@ from phalanx.nnx.graphlib.graph_def import (
     VariableDef,
 )
 from phalanx.nnx.graphlib.states import Path, State
-from phalanx.nnx.objects import Dict, List, Object, is_array, set_slot
+from phalanx.nnx.objects import Object, is_array, set_slot, sort_names
 from phalanx.nnx.trace_level import structure_version
 from phalanx.nnx.variable import Static, Variable, freeze_metadata
 from phalanx.tree import (
@@ -46,7 +46,7 @@ from phalanx.typing import PyTree
 _STATIC_TYPES = frozenset(
     {str, int, float, bool, complex, bytes, type(None), type, types.FunctionType, types.BuiltinFunctionType}
 )
-_CONTAINERS = frozenset({list, dict, List, Dict})
+_CONTAINERS = frozenset({list, dict})
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -201,7 +201,7 @@ class Walk:
         self.nodes.append(x)
         attributes = x.__dict__
         # Sorted, so that objects whose attributes were set in another order have the same definition.
-        names = tuple(sorted(attributes))
+        names = tuple(sort_names(attributes))
         marks = x._marks
         children: list[Definition] = []
         for name in names:
@@ -293,7 +293,7 @@ class Walk:
 def iter_entries(x: Any) -> Iterable[tuple[Any, Any]]:
     """Iterate over the attributes of an object, or the elements of a container, by name, key or index."""
     if isinstance(x, Object):
-        return sorted(x.__dict__.items())
+        return [(name, x.__dict__[name]) for name in sort_names(x.__dict__)]
     if isinstance(x, dict | State):
         return x.items()
     return enumerate(x) if isinstance(x, list | tuple) else ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableSequence
 from typing import Any
 
 from phalanx.core import ArgumentError, ArgumentTypeError
@@ -225,11 +225,11 @@ def _set_array_or_new_variable(
     elif isinstance(leaf, Variable):
         holder, key = node, path[-1]
         for k in path[:-1]:
-            holder = getattr(holder, k) if isinstance(holder, Object) else holder[k]
+            holder = get_entry(holder, k)
     else:
         raise missing_path_error("update", "module", path, [*targets, *refs])
     if isinstance(holder, Object):
-        setattr(holder, key, leaf)
+        holder.__setattr__(key, leaf)  # `setattr` does not accept the indices of an `nnx.List`
     else:
         holder[key] = leaf
 
@@ -312,11 +312,12 @@ def _remove(node: Any, removed: set[int], seen: set[int]) -> Any:
         return node if is_kept else tuple(kept)
     entries: Any = node.__dict__ if isinstance(node, Object) else node
     changed = False
-    for name, value in list(entries.items()):
+    # In reverse, since the elements of an `nnx.List` after a removed one move up.
+    for name, value in reversed(list(entries.items())):
         if id(value) in removed:
             if isinstance(node, Object):
                 check_trace_level(node, f"popping {name!r}")
-            del entries[name]
+            del (node if isinstance(node, MutableSequence) else entries)[name]
             changed = True
         elif (new := _remove(value, removed, seen)) is not value and not isinstance(value, State):
             entries[name] = new

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import numpy as jnp
-from phalanx.core import ArgumentError
+from phalanx.core import ArgumentTypeError
 from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, promote_dtype
 from phalanx.nnx.variable import Param
 from phalanx.runtime.eager_jit import eager_jit
@@ -44,17 +44,22 @@ class Sequential(Layer):
           **kwargs: keyword arguments of the first one.
 
         Returns:
-          The result of the last one.
+          The result of the last one; without any, the argument, the tuple of arguments, or the keyword arguments.
 
         Raises:
-          ArgumentError: the composition is empty.
+          ArgumentTypeError: an element is not callable.
         """
         if not self.layers:
-            raise ArgumentError(
-                "nnx.Sequential", expected="at least one layer", got="none", fix="pass layers, or use nnx.identity"
-            )
+            return args[0] if len(args) == 1 else args or kwargs or None
         output: Any = None
         for i, layer in enumerate(self.layers):
+            if not callable(layer):
+                raise ArgumentTypeError(
+                    f"nnx.Sequential, element {i}",
+                    expected="a module or a function",
+                    got=layer,
+                    fix="pass functions such as nnx.relu, not their results",
+                )
             if i > 0:
                 args, kwargs = (output, {}) if isinstance(output, tuple) else ((output,), {})
                 if isinstance(output, dict):

@@ -20,6 +20,7 @@ class EMA(Object):
       params: the model, or a state of it, with the initial values of the average.
       decay: the weight of the previous average, between 0 and 1.
       only: the variables to average.
+      graph: accepted for compatibility with Flax.
 
     Raises:
       ArgumentError: the decay is not between 0 and 1.
@@ -28,15 +29,16 @@ class EMA(Object):
       >>> from phalanx import nnx
       >>> model = nnx.PReLU(1.0)
       >>> average = nnx.EMA(model, decay=0.75)
+      >>> averaged_model = average.apply_to(model)
       >>> model.negative_slope.value *= 0.0
       >>> average.update(model)
-      >>> float(average.apply_to(model).negative_slope.value), float(model.negative_slope.value)
+      >>> float(averaged_model.negative_slope.value), float(model.negative_slope.value)
       (0.75, 0.0)
 
     Source: B. T. Polyak and A. B. Juditsky (1992), doi:10.1137/0330046.
     """
 
-    def __init__(self, params: PyTree, decay: float, *, only: Filter = ...):
+    def __init__(self, params: PyTree, decay: float, *, only: Filter = ..., graph: bool | None = None):
         if not 0 <= decay <= 1:
             raise ArgumentError(
                 "nnx.EMA, argument decay",
@@ -58,13 +60,13 @@ class EMA(Object):
         split_merge.update(self.params, incremental_update(new, as_pure(self.params), 1.0 - self.decay))
 
     def apply_to(self, model: PyTree) -> Any:
-        """Return a model with the averages as values; all other variables have the values of the given model.
+        """Return a model that reads the averages; it shares all other variables with the given model.
 
         Args:
           model: the model.
 
         Returns:
-          The new model.
+          The new model. Its variables are those of the average, so that it follows each `update`.
         """
         averages = dict(to_flat_state(self.params).items()) if isinstance(self.params, State) else {}
-        return split_merge.map(lambda path, v: averages[path].value if path in averages else v, model)
+        return split_merge.map(lambda path, v: averages.get(path, v), model)

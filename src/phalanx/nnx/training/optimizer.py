@@ -29,9 +29,10 @@ def _get_step(tx: GradientTransformation) -> Callable:
     # Optimizers without extra arguments ignore them, as in Optax.
     update = with_extra_args_support(tx).update
 
-    def step(grads: PyTree, opt_state: PyTree, params: PyTree, count: Any, extra: dict[str, Any]) -> tuple:
+    # The extra arguments are keywords here, so that a function among them (`value_fn=`) is not compiled for.
+    def step(grads: PyTree, opt_state: PyTree, params: PyTree, count: Any, /, **extra: Any) -> tuple:
         updates, opt_state = update(grads, opt_state, params, **extra)
-        return apply_updates(params, updates), opt_state, count + 1
+        return apply_updates(params, updates), opt_state, count + 1, updates
 
     return compile_eager_calls(step)
 
@@ -103,29 +104,36 @@ class Optimizer(Object):
             )
         self.opt_state = _wrap_in_variables(with_extra_args_support(tx).init(_to_values(params)), params)
 
-    def update(self, model: PyTree, grads: PyTree, **kwargs: Any) -> None:
+    def update(self, model: PyTree, grads: PyTree, /, **kwargs: Any) -> PyTree:
         """Update the variables of the model and the state of the optimizer.
 
         Args:
           model: the model.
-          grads: the gradients with respect to the variables `wrt`, as returned by `nnx.grad`.
-          **kwargs: extra arguments of `tx.update`.
+          grads: the gradients with respect to the variables `wrt`, as returned by `nnx.grad`. Those of other variables
+            are ignored.
+          **kwargs: extra arguments of `tx.update`: arrays, states, and functions such as the `value_fn` of a line
+            search.
+
+        Returns:
+          The updates that were added to the variables, as a state of arrays.
 
         Raises:
-          TreeError: a gradient is missing, superfluous or of another shape than its variable.
+          TreeError: a gradient is missing, or of another shape than its variable.
         """
         params = split_merge.state(model, self.wrt)
+        grads = _select_gradients(grads, self.wrt)
         _check_gradients(params, grads)
         variables, structure = tree_flatten(self.opt_state, is_leaf=is_variable)
         opt_state = tree_unflatten(structure, [unwrap(v) for v in variables])
-        new, opt_state, count = _get_step(self.tx)(
-            _to_values(_to_state(grads)), opt_state, _to_values(params), self.step.value, _to_values(kwargs)
+        new, opt_state, count, updates = _get_step(self.tx)(
+            _to_values(grads), opt_state, _to_values(params), self.step.value, **_to_values(kwargs)
         )
         # The step does not change structures, so that new values are assigned in the order of the leaves.
         variables += tree_leaves(params, is_leaf=is_variable)
         for variable, value in zip(variables, [*tree_leaves(opt_state), *tree_leaves(new)], strict=True):
             variable.value = value
         self.step.value = count
+        return updates
 
 
 def _to_values(tree: PyTree) -> PyTree:
@@ -133,17 +141,20 @@ def _to_values(tree: PyTree) -> PyTree:
     return tree_map(unwrap, tree, is_leaf=is_variable)
 
 
-def _to_state(grads: PyTree) -> State:
-    return grads if isinstance(grads, State) else split_merge.state(grads)
+def _select_gradients(grads: PyTree, wrt: Filter) -> State:
+    """The gradients as a state, without variables that the optimizer does not change."""
+    predicate = to_predicate(wrt)
+    found = grads if isinstance(grads, State) else split_merge.state(grads)
+    return State.from_flat_path((p, x) for p, x in found.leaves_by_path() if not is_variable(x) or predicate(p, x))
 
 
-def _check_gradients(params: State, grads: PyTree) -> None:
+def _check_gradients(params: State, grads: State) -> None:
     """Check that there is a gradient of the right shape for each parameter, and no other gradient.
 
     Raises:
       TreeError: a gradient is missing, superfluous or of another shape than its parameter.
     """
-    expected, got = dict(to_flat_state(params).items()), dict(to_flat_state(_to_state(grads)).items())
+    expected, got = dict(to_flat_state(params).items()), dict(to_flat_state(grads).items())
     for path in expected.keys() ^ got.keys():
         is_missing = path in expected
         raise TreeError(
@@ -182,10 +193,13 @@ class ModelAndOptimizer(Optimizer):
         super().__init__(model, tx, wrt=wrt)
         self.model = model
 
-    def update(self, grads: PyTree, **kwargs: Any) -> None:  # type: ignore[override]
+    def update(self, grads: PyTree, /, **kwargs: Any) -> PyTree:  # type: ignore[override]
         """Update the variables of the model and the state of the optimizer.
 
         Args:
           grads, **kwargs: as in `Optimizer.update`, which also lists the errors.
+
+        Returns:
+          The updates that were added to the variables.
         """
-        super().update(self.model, grads, **kwargs)
+        return super().update(self.model, grads, **kwargs)
