@@ -1,18 +1,13 @@
 """The page "Names of JAX" is true: every absent name has a reason, and no note is about a name that is not listed."""
 
-import importlib
-import importlib.util
 import types
-from pathlib import Path
 
 import pytest
+from tests.source_files import DOCS, load_file
 
 from phalanx.as_jax.module_finder import read_tables
 
-DOCS = Path(__file__).parents[2] / "docs"
-spec = importlib.util.spec_from_file_location("jax_names", DOCS / "jax_names.py")
-jax_names = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(jax_names)
+jax_names = load_file(DOCS / "jax_names.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """The demo: it learns, one device and many agree, a checkpoint goes on where it stopped and survives a crash."""
 
-import importlib.util
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from tests.source_files import load_file
 
 import phalanx
 from phalanx.cli.demo import find_example
@@ -17,10 +17,7 @@ pytestmark = pytest.mark.lengthy
 @pytest.fixture(scope="module")
 def lm():
     """The example as a module."""
-    spec = importlib.util.spec_from_file_location("train_lm", find_example())
-    module = sys.modules["train_lm"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(find_example())
 
 
 @pytest.fixture(scope="module")

@@ -157,13 +157,12 @@ def make_compile_options(
     # A list of one entry applies to all results; an empty one, of a program without results, is an error in XLA.
     build.allow_spmd_sharding_propagation_to_output = list(propagate_to_outputs) or [True]
     build.allow_spmd_sharding_propagation_to_parameters = [True]
-    build.optimization_level, build.memory_fitting_level = [CompilerEffortLevel[level].value for level in levels]
     build.debug_options.xla_detailed_logging = False
-    if options:
-        flags = {name: value for name, value in options.items() if name not in _EFFORT_OPTIONS}
+    flags = dict(zip(_EFFORT_OPTIONS, levels, strict=True)) | dict(options or {})
+    for name in _EFFORT_OPTIONS:
+        setattr(build, name, _effort(name, flags.pop(name)))
+    if flags:
         compile_options.env_option_overrides = [(name, _option_value(name, value)) for name, value in flags.items()]
-        for name in options.keys() - flags.keys():
-            setattr(build, name, _effort(name, options[name]))
     return compile_options
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jaxlib.mlir._mlir_libs._jax_mlir_ext as _ext
@@ -50,12 +50,20 @@ def make_context() -> ir.Context:
     return context
 
 
+FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
+"""The attribute of an operation whose entries XLA hands on to its passes and to tools."""
+
+
+def to_frontend_attributes(metadata: Mapping[str, Any]) -> ir.Attribute:
+    """XLA metadata as an MLIR dictionary; values are strings or string attributes."""
+    return ir.DictAttr.get({k: ir.StringAttr.get(v) if isinstance(v, str) else v for k, v in metadata.items()})
+
+
 def cached_per_context(make: Callable[..., Any]) -> Callable[..., Any]:
     """Cache the results of a function that builds MLIR objects, for as long as the current context is the same.
 
     An attribute belongs to its context: used in a module of another context it prints correctly, but crashes passes
-      that
-    build new attributes from it. The arguments must be hashable.
+    that build new attributes from it. The arguments must be hashable.
     """
     held: tuple[Any, dict[Any, Any]] = None, {}
 

@@ -175,7 +175,7 @@ def fuse_limit() -> contextlib.AbstractContextManager:
       >>> with fuse_limit():
       ...     pass
     """
-    return _metadata_block((("FUSE_LIMIT", "true"),))
+    return set_xla_metadata(FUSE_LIMIT=True)
 
 
 def must_fuse_call(identifier: str) -> Callable[[Callable], Callable]:

@@ -132,7 +132,7 @@ class LoweringContext(OperationBuilder):
         inputs = [*self.leading.values(), *map(self.token, ordered), *operands]
         call = func.CallOp(types, ir.FlatSymbolRefAttr.get(function.name.value), inputs)
         if metadata:
-            call.operation.attributes[FRONTEND_ATTRIBUTES] = to_frontend_attributes(dict(metadata))
+            call.operation.attributes[mlir.FRONTEND_ATTRIBUTES] = mlir.to_frontend_attributes(dict(metadata))
         results = list(call.results)
         self.tokens.update(zip(ordered, results, strict=False))
         given = dict(zip(program.invars, operands, strict=True))  # an output that is an input needs no result
@@ -145,22 +145,14 @@ class LoweringContext(OperationBuilder):
         return found
 
 
-FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
-
-
 def add_frontend_attributes(x: ir.Value, metadata: Sequence[tuple[str, str]]) -> None:
     """Add XLA metadata to the operation that computes a value; inner settings take precedence over later ones."""
     operation = x.owner
     if isinstance(operation, ir.Block):  # an argument of the function, which no operation computes
         return
     attributes = operation.attributes
-    held = ir.DictAttr(attributes[FRONTEND_ATTRIBUTES]) if FRONTEND_ATTRIBUTES in attributes else ()
-    attributes[FRONTEND_ATTRIBUTES] = to_frontend_attributes(dict(metadata) | {a.name: a.attr for a in held})
-
-
-def to_frontend_attributes(metadata: dict[str, Any]) -> ir.Attribute:
-    """XLA metadata as an MLIR dictionary; values are strings or string attributes."""
-    return ir.DictAttr.get({k: ir.StringAttr.get(v) if isinstance(v, str) else v for k, v in metadata.items()})
+    held = ir.DictAttr(attributes[mlir.FRONTEND_ATTRIBUTES]) if mlir.FRONTEND_ATTRIBUTES in attributes else ()
+    attributes[mlir.FRONTEND_ATTRIBUTES] = mlir.to_frontend_attributes(dict(metadata) | {a.name: a.attr for a in held})
 
 
 def _as_list(out: Any) -> list:

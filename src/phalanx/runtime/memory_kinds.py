@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx.core import Jaxpr, Literal, Var
-from phalanx.engine.mlir import i32, ir
+from phalanx.engine.mlir import FRONTEND_ATTRIBUTES, i32, ir, to_frontend_attributes
 from phalanx.sharding import Sharding
 
 
@@ -48,7 +48,7 @@ def place_in_memory(x: Any, kind: str) -> Any:
     attributes = {
         "call_target_name": ir.StringAttr.get("annotate_device_placement"),
         "has_side_effect": ir.BoolAttr.get(True),
-        "mhlo.frontend_attributes": ir.DictAttr.get({"_xla_buffer_placement": ir.StringAttr.get(kind)}),
+        FRONTEND_ATTRIBUTES: to_frontend_attributes({"_xla_buffer_placement": kind}),
         "backend_config": ir.StringAttr.get(""),
         "api_version": i32(1),
     }

@@ -60,8 +60,11 @@ def register_pytree_node(
             )
     _register(
         "register_pytree_node",
+        pytree.registry.register_node,
         nodetype,
-        lambda: pytree.registry.register_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func),
+        flatten_func,
+        unflatten_func,
+        flatten_with_keys_func,
     )
 
 
@@ -204,11 +207,7 @@ def register_dataclass(
     _check_type("register_dataclass", nodetype)
     data, meta = _fields(nodetype, data_fields, meta_fields)
     _check_fields(nodetype, data, meta, set(drop_fields))
-    _register(
-        "register_dataclass",
-        nodetype,
-        lambda: pytree.registry.register_dataclass_node(nodetype, list(data), list(meta)),
-    )
+    _register("register_dataclass", pytree.registry.register_dataclass_node, nodetype, list(data), list(meta))
     return nodetype
 
 
@@ -313,10 +312,10 @@ def _check_type(where: str, nodetype: Any) -> None:
         )
 
 
-def _register(where: str, nodetype: type, register: Callable[[], None]) -> None:
+def _register(where: str, method: Callable[..., None], nodetype: type, *args: Any) -> None:
     # The registry refuses a class that it has. A named tuple, which is a node by default, may be registered once.
     try:
-        register()
+        method(nodetype, *args)
     except ValueError as error:
         raise ArgumentError(
             f"{where}, nodetype",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import RuleError, ShapedArray
-from phalanx.engine.mlir import hlo, ir
+from phalanx.engine.mlir import FRONTEND_ATTRIBUTES, hlo, ir, to_frontend_attributes
 from phalanx.lax.linalg.matrix_stacks import INT32, LETTERS, is_complex
 from phalanx.runtime import LoweringContext, make_sdy_sharding_rule
 
@@ -73,7 +73,7 @@ def call_kernel(
         # Shardy reads the sharding rule, and the SPMD partitioner the number of dimensions that it may partition.
         attributes = out[0].owner.attributes
         attributes["sdy.sharding_rule"] = _batch_rule(tuple(avals), tuple(results), num_batch)
-        attributes["mhlo.frontend_attributes"] = ir.DictAttr.get({"num_batch_dims": ir.StringAttr.get(str(num_batch))})
+        attributes[FRONTEND_ATTRIBUTES] = to_frontend_attributes({"num_batch_dims": str(num_batch)})
     return out
 
 
