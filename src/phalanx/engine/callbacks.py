@@ -9,6 +9,7 @@ An exception in a callback stops the program; `runtime_errors.unwrap_callback_er
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,14 @@ from phalanx.engine.runtime_errors import keep_failure, keep_late_failure
 
 class CallbackResultError(PhalanxError, ValueError, RuntimeError):
     """The results of a Python callback differ from their declaration."""
+
+
+_thread = threading.local()  # `is_calling` is true while a compiled program calls Python on the thread
+
+
+def in_callback() -> bool:
+    """Whether this thread runs a Python function that a compiled program called."""
+    return getattr(_thread, "is_calling", False)
 
 
 def host_function(
@@ -44,6 +53,7 @@ def host_function(
     """
 
     def call(*operands: Any) -> tuple:
+        was_calling, _thread.is_calling = in_callback(), True
         try:
             # Copies: the memory of the operands belongs to XLA and is reused after the call.
             checked = check_results(name, function(*[np.array(operand) for operand in operands]), results)
@@ -53,6 +63,8 @@ def host_function(
                 raise keep_failure(error) from None
             keep_late_failure(error)
             checked = [np.zeros(result.shape, result.dtype) for result in results]
+        finally:
+            _thread.is_calling = was_calling
         return tuple(checked)
 
     return call

@@ -9,7 +9,6 @@ the devices and shardings of the program. Builds on `lowering` and the engine's 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import re
 import warnings
@@ -327,15 +326,15 @@ class CompiledProgram:
         run = executable.execute_sharded
         if lowered.kept is not None or lowered.constants:
             run = _select_arguments(run, lowered.kept, lowered.constants)
-        if self.has_effects:
-            run = functools.partial(run, with_tokens=True)
-        # Devices wait for each other in collectives, which have channels.
-        elif (
+        # Devices wait for each other in collectives, which have channels, and for Python in effects.
+        if (
             lowered.devices[0].platform == "cpu"
             and len(lowered.devices) > 1
-            and "channel_id=" in compiler.hlo_text(executable)
+            and (self.has_effects or "channel_id=" in compiler.hlo_text(executable))
         ):
-            run = in_flight.limit_in_flight(run)
+            run = in_flight.limit_in_flight(run, self.has_effects)
+        elif self.has_effects:
+            run = in_flight.keep_tokens(run)
         self._run = run if len(lowered.devices) == 1 else _check_buffers(run, lowered.donated)
 
     @property
@@ -363,10 +362,7 @@ class CompiledProgram:
         """Run on the buffers of all inputs and wrap the results."""
         if self.has_ordered_effects:
             in_flight.effects_barrier()
-        results = self._run(arguments)
-        if self.has_effects:
-            in_flight.add_token(results.consume_token())
-        return list(map(Array, results.consume_with_handlers(self._handlers), self.out_types))
+        return list(map(Array, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))
 
 
 def _make_result_handler(t: ArrayType) -> Any:

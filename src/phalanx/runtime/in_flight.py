@@ -7,33 +7,60 @@ that order tokens are needed only inside a module. `compiled_program` calls this
 
 from __future__ import annotations
 
-import itertools
+import collections
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from phalanx.engine.callbacks import in_callback
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 
-_exchanging_runs = itertools.count(1)
-_MAX_EXCHANGING_RUNS = 16
+_MAX_UNFINISHED = 16
+_unfinished: collections.deque[Any] = collections.deque()  # the tokens of runs, in the order of their start
+_start_lock = threading.Lock()
 
 
-def limit_in_flight(run: Callable) -> Callable:
-    """Limit the runs in flight of a program whose CPU devices wait for each other in collectives.
+def limit_in_flight(run: Callable, has_effects: bool) -> Callable:
+    """Limit the runs in flight of programs whose CPU devices wait for each other or for Python.
 
     Each device that waits occupies a thread of the engine's pool. With 40 to 100 unfinished runs, no thread is left for
-    the device that the others wait for, and XLA ends the process after a minute. Waiting for every 16th run avoids
-    that.
+    the device that the others wait for, and XLA ends the process after a minute. All Python threads share the limit,
+    because they share the pool: a run that would exceed it waits for the oldest one.
     """
 
-    def run_and_wait(arguments: list) -> Any:
-        if next(_exchanging_runs) % _MAX_EXCHANGING_RUNS:
-            return run(arguments)
-        results = run(arguments, with_tokens=True)
-        results.consume_token().block_until_ready()
+    def run_limited(arguments: list) -> Any:
+        # A callback must not wait here: the oldest run may be the one that waits for this callback.
+        with contextlib.nullcontext() if in_callback() else _start_lock:
+            while len(_unfinished) >= _MAX_UNFINISHED and not in_callback():
+                _wait_for_oldest()
+            results = run(arguments, with_tokens=True)
+            token = results.consume_token()
+            _unfinished.append(token)
+        if has_effects:
+            add_token(token)
         return results
 
-    return run_and_wait
+    return run_limited
+
+
+def _wait_for_oldest() -> None:
+    # The failure of a run is raised where its results are read, or by `effects_barrier`.
+    with contextlib.suppress(XlaRuntimeError):
+        _unfinished[0].block_until_ready()
+    # Removed after the wait, so that an interrupt leaves the run counted.
+    _unfinished.popleft()
+
+
+def keep_tokens(run: Callable) -> Callable:
+    """The execution of a program with effects, whose tokens are kept for `effects_barrier`."""
+
+    def run_and_keep(arguments: list) -> Any:
+        results = run(arguments, with_tokens=True)
+        add_token(results.consume_token())
+        return results
+
+    return run_and_keep
 
 
 _pending: list[Any] = []

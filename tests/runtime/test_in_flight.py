@@ -1,0 +1,110 @@
+"""Runs in flight: threads and callbacks do not exhaust the threads of the engine, and a callback may start runs."""
+
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from tests.meshes import auto_mesh
+from tests.processes import run_python
+
+_SUM = """
+    import threading
+    import phalanx, phalanx.numpy as jnp
+    from phalanx import lax
+    P, mesh = phalanx.P, phalanx.make_mesh((8,), ("a",))
+    x = phalanx.device_put(jnp.arange(8.0), phalanx.NamedSharding(mesh, P("a")))
+    seen = []
+
+    def compile(f, out=P(), **options):
+        return phalanx.jit(phalanx.shard_map(f, mesh=mesh, in_specs=P("a"), out_specs=out), **options)
+"""
+
+
+def test_threads_that_run_collectives_share_one_limit():
+    text = run_python(
+        _SUM
+        + """
+    f = compile(lambda x: lax.psum(x, "a"))
+
+    def work():
+        for _ in range(60):
+            y = f(x)
+        seen.append(float(y[0]))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    print(seen)
+    """
+    )
+    assert text == f"{[28.0] * 6}\n"
+
+
+def test_callbacks_between_collectives_do_not_exhaust_the_engine():
+    text = run_python(
+        _SUM
+        + """
+    def f(x):
+        phalanx.debug.callback(seen.append, x)
+        return lax.psum(x, "a")
+
+    f = compile(f)
+    for _ in range(80):
+        y = f(x)
+    phalanx.effects_barrier()
+    print(len(seen), y)
+    """
+    )
+    assert text == "640 [28.]\n"
+
+
+@pytest.mark.slow
+def test_a_long_loop_beside_threads_that_compile_and_run_keeps_its_memory():
+    text = run_python(
+        _SUM
+        + """
+    def step(x):
+        phalanx.debug.callback(lambda v: None, x[:1])
+        return x + 0 * lax.psum(x, "a")
+
+    step, stop = compile(step, P("a"), donate_argnums=0), threading.Event()
+
+    def work(devices):
+        mesh, i = phalanx.make_mesh((4,), ("b",), devices=devices), 0
+        while not stop.is_set():
+            i += 1
+            f = phalanx.jit(phalanx.shard_map(lambda x: lax.psum(x * i, "b"), mesh=mesh, in_specs=P("b"), out_specs=P()))
+            for _ in range(40):
+                y = f(jnp.arange(4.0))
+            seen.append(float(y[0]) == 6 * i)
+
+    def memory():
+        return int(open("/proc/self/statm").read().split()[1])
+
+    threads = [threading.Thread(target=work, args=(phalanx.devices()[i : i + 4],)) for i in (0, 4)]
+    for thread in threads: thread.start()
+    for i in range(20_000):
+        x = step(x)
+        if i == 2_000: before = memory()
+    after = memory()
+    stop.set()
+    for thread in threads: thread.join()
+    print(x, all(seen), after / before < 1.1 or (before, after))
+    """,
+        seconds=600,
+    )
+    assert text == "[0. 1. 2. 3. 4. 5. 6. 7.] True True\n"
+
+
+def test_a_callback_may_start_more_runs_than_the_limit():
+    mesh = auto_mesh((8,), ("a",))
+    inner = phalanx.jit(
+        phalanx.shard_map(lambda x: lax.psum(x, "a"), mesh=mesh, in_specs=phalanx.P("a"), out_specs=phalanx.P())
+    )
+    x, results = phalanx.device_put(jnp.arange(8.0), phalanx.NamedSharding(mesh, phalanx.P("a"))), []
+    inner(x)
+    f = phalanx.jit(lambda y: phalanx.debug.callback(lambda v: results.extend(inner(x) for _ in range(20)), y[0]))
+    f(x)
+    phalanx.effects_barrier()
+    assert [float(y[0]) for y in results] == [28.0] * 20
