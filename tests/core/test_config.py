@@ -1,5 +1,6 @@
 """Options: names, environment, context managers, threads, and the context that caches key on."""
 
+import asyncio
 import doctest
 import importlib
 import logging
@@ -341,3 +342,89 @@ def test_the_level_of_the_logger_is_an_option():
     config.update("logging_level", "ERROR")
     assert logging.getLogger("phalanx").level == logging.ERROR
     config.update("logging_level", None)
+
+
+def test_an_update_is_not_lost_while_other_threads_enter_and_leave_blocks():
+    mesh, stop, stale = phalanx.make_mesh((8,), ("a",)), threading.Event(), []
+
+    def enter_and_leave():
+        while not stop.is_set():
+            with mesh, options.enable_x64(True), state_extra(axes=()):
+                pass
+
+    def read():
+        for _ in range(20):
+            for value in (True, False):
+                config.update("debug_key_reuse", value)
+                stale.extend(1 for scope in list(options._scopes) if scope.context.debug_key_reuse is not value)
+
+    threads = [threading.Thread(target=enter_and_leave) for _ in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        read()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+        config.update("debug_key_reuse", False)
+    assert not stale
+
+
+def test_blocks_may_be_left_in_another_order_than_they_were_entered():
+    mesh, plain = phalanx.make_mesh((8,), ("a",)), state.context
+    first, second, third = options.enable_x64(True), options.enable_x64(False), options.log_compiles(True)
+    for block in (first, mesh, second, third):
+        block.__enter__()
+    first.__exit__()
+    assert not config.enable_x64
+    assert config.log_compiles
+    assert state.context.mesh is mesh
+    mesh.__exit__()
+    third.__exit__()
+    second.__exit__()
+    assert state.context is plain
+    assert not config.log_compiles
+
+
+def test_each_asyncio_task_has_its_own_options_and_mesh():
+    meshes = [phalanx.make_mesh((8,), ("a",)), phalanx.make_mesh((4, 2), ("a", "b"))]
+    plain = state.context
+
+    async def work(i, entered):
+        with phalanx.set_mesh(meshes[i]), options.enable_x64(i == 1):
+            entered[i].set()
+            await entered[1 - i].wait()
+            x = phalanx.jit(lambda x: x + 1)(np.ones(3))
+            inherited = await asyncio.create_task(read_mesh())
+            return x.dtype.name, phalanx.sharding.get_mesh(), inherited
+
+    async def read_mesh():
+        return phalanx.sharding.get_mesh()
+
+    async def work_together():
+        entered = [asyncio.Event(), asyncio.Event()]
+        return await asyncio.gather(work(0, entered), work(1, entered))
+
+    found = asyncio.run(work_together())
+    assert found == [("float32", meshes[0], meshes[0]), ("float64", meshes[1], meshes[1])]
+    assert state.context is plain
+
+
+def test_a_mesh_set_without_a_block_lasts_until_the_block_around_it_ends():
+    one, two, three = (phalanx.make_mesh((8,), (name,)) for name in "abc")
+    with phalanx.set_mesh(one):
+        phalanx.set_mesh(two)
+        with phalanx.set_mesh(three):
+            assert phalanx.sharding.get_mesh() is three
+        assert phalanx.sharding.get_mesh() is two
+    assert phalanx.sharding.get_mesh().empty
+    phalanx.set_mesh(one)
+    with phalanx.set_mesh(two):
+        pass
+    assert phalanx.sharding.get_mesh() is one
+    phalanx.set_mesh(None)
+    assert phalanx.sharding.get_mesh().empty

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import enum
 import types
 
 import numpy as np
@@ -151,3 +152,47 @@ def test_a_large_flat_and_a_deep_structure_open():
     for tree in (flat, deep):
         leaves, _ = tree_flatten(tree)
         assert opener((tree,), {}, (), [x._type for x in leaves], [])((tree,), {}) == [x._buffer for x in leaves]
+
+
+def test_names_and_keys_reach_the_generated_code_as_constants():
+    ran = []
+
+    class Hostile(str):
+        def __repr__(self):
+            return "'red'] if print('ran') or 1/0 else kwargs['red'"
+
+        def __format__(self, spec):
+            ran.append(spec)
+            return repr(self)
+
+    class Color(enum.StrEnum):
+        RED = "red"
+
+    class Text(str):
+        __slots__ = ()
+
+    for kind in (str, Text, Hostile, lambda _: Color.RED):
+        by_name = phalanx.jit(lambda **named: named["red"] + 1)
+        static = phalanx.jit(lambda x, **named: x + named["red"], static_argnames="red")
+        by_key = phalanx.jit(lambda tree: tree["red"] + 1)
+        for x in (1.0, 2.0, 3.0):
+            assert by_name(**{kind("red"): jnp.float32(x)}) == x + 1
+            assert static(jnp.float32(x), **{kind("red"): 1.0}) == x + 1
+            assert by_key({kind("red"): jnp.float32(x)}) == x + 1
+    assert not ran
+    for name in ("it's", 'a"b', "a\nb", "\\", "'] + kwargs['", "\0", "\ud800", "{x}", "ü", ""):
+        f = phalanx.jit(lambda **named: sum(named.values()) + 1)
+        assert [f(**{name: jnp.float32(x)}) for x in (1.0, 2.0, 3.0)] == [2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("first, second", [(1, True), (1, 1.0), (1.0, np.float32(1)), ("a", enum.StrEnum("A", "a").a)])
+def test_equal_static_arguments_of_unlike_types_have_their_own_programs(first, second):
+    f = phalanx.jit(lambda x, static: x if type(static) is type(first) else -x, static_argnums=1)
+    for _ in range(3):
+        assert (f(1.0, first), f(1.0, second)) == (1.0, -1.0)
+
+
+def test_a_static_argument_that_does_not_equal_itself_is_compiled_anew():
+    f = phalanx.jit(lambda x, static: x * (static != static), static_argnums=1)
+    for _ in range(3):
+        assert f(2.0, float("nan")) == 2.0

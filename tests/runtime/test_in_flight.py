@@ -1,12 +1,12 @@
 """Runs in flight: threads and callbacks do not exhaust the threads of the engine, and a callback may start runs."""
 
 import pytest
+from tests.meshes import auto_mesh
+from tests.processes import run_python
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from tests.meshes import auto_mesh
-from tests.processes import run_python
 
 _SUM = """
     import threading

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from phalanx.core import dtypes
-from phalanx.core.config import state
+from phalanx.core.config import current_scope
 from phalanx.core.error_classes import ArgumentTypeError, ShapeError
 from phalanx.engine import Cache, Hook, api_boundary_class
 
@@ -380,7 +380,7 @@ _of_scalars: Cache[tuple[type, bool], ShapedArray] = Cache("core.scalar_avals", 
 
 def get_scalar_aval(x: Any) -> ShapedArray | None:
     """The abstract value of a host scalar, cached by its class; None for any other value."""
-    key = (type(x), state.context.enable_x64)
+    key = (type(x), current_scope().context.enable_x64)
     found = _of_scalars.get(key)
     if found is None and isinstance(x, _SCALARS) and not hasattr(x, "aval"):
         found = _aval_of_host(x)

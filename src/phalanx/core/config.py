@@ -11,12 +11,13 @@ changes, so that a call reads one attribute and compares nothing.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ from phalanx.engine.environment_variables import option_variables, read_option_v
 
 _lock = threading.RLock()
 _declared: dict[str, Option] = {}
-_global_values: dict[str, Any] = {}
+_global_values: dict[str, Any] = {"mesh": None, "axes": (), "rows_share": False, "xla_metadata": ()}
 _aliases: dict[str, str] = {"x64_enabled": "enable_x64", "platform_name": "platforms"}
 _contexts: Cache[tuple[Any, ...], Context] = Cache("core.contexts", weak="values")
 
@@ -43,7 +44,7 @@ class Context:
 
     __slots__ = ("__dict__", "__weakref__", "_values")
 
-    fields: list[str] = ["mesh", "axes", "rows_share", "xla_metadata"]
+    fields: list[str] = [*_global_values]
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self._values = values
@@ -69,33 +70,78 @@ class Context:
         return f"Context({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
 
 
-class _Thread:
-    """A handle of one thread's state, held weakly, through which a global update reaches the thread."""
+class OptionScope:
+    """The options of the running code: the global ones under those of the `with` blocks around it.
 
-    __slots__ = ("__weakref__", "state")
+    Each thread starts in the global scope, and each asyncio task in that of its creator. Entering a block makes another
+    scope current, for this thread or task alone; a scope changes with the global options only.
 
-    def __init__(self, state: dict[str, Any]) -> None:
-        self.state = state
+    Args:
+      blocks: each enclosing block, outermost first: its owner, and the fields of the context and options that it sets.
+      context: the context that they result in.
+    """
+
+    __slots__ = ("__weakref__", "blocks", "context", "overrides")
+
+    def __init__(self, blocks: tuple[_Block, ...], context: Context) -> None:
+        self.blocks = blocks
+        self.context = context
+        self.overrides = {name: value for _, values in blocks for name, value in values.items()}
+        _scopes.add(self)
+
+    def replace(self, blocks: Iterable[_Block], changed: Iterable[str]) -> None:
+        """Make the scope with other blocks current, which differ from those of this one in the given fields."""
+        with _lock:  # Otherwise a global update meanwhile could reach neither this scope nor the new one.
+            scope = OptionScope(tuple(blocks), self.context)
+            scope.context = self.context.replace(**{n: scope.read(n) for n in changed if n in Context.fields})
+        _current.set(scope)
+
+    def read(self, name: str) -> Any:
+        """Return the value of an option or another field of the context."""
+        return self.overrides[name] if name in self.overrides else _global_values[name]
 
 
-_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
+_Block = tuple[object, dict[str, Any]]
+_scopes: weakref.WeakSet[OptionScope] = weakref.WeakSet()  # through which a global update reaches all threads
+
+
+def enter_block(owner: object, values: dict[str, Any]) -> None:
+    """Give fields of the context, or options, these values until `leave_block(owner)`."""
+    scope = current_scope()
+    scope.replace((*scope.blocks, (owner, values)), values)
+
+
+def leave_block(owner: object) -> None:
+    """Leave the innermost block of an owner; blocks may be left in another order than they were entered."""
+    scope = current_scope()
+    for i in reversed(range(len(scope.blocks))):
+        if scope.blocks[i][0] is owner:
+            scope.replace((*scope.blocks[:i], *scope.blocks[i + 1 :]), scope.blocks[i][1])
+            return  # Otherwise it was entered on another thread, or in another task.
+
+
+def set_without_block(name: str, value: Any) -> Any:
+    """Set a field of the context until the innermost block that sets it ends, or for good; returns its old value."""
+    scope = current_scope()
+    blocks = [*scope.blocks] if any(name in values for _, values in scope.blocks) else [(None, {}), *scope.blocks]
+    i = max((i for i, (_, values) in enumerate(blocks) if name in values), default=0)
+    blocks[i] = blocks[i][0], {**blocks[i][1], name: value}
+    scope.replace(blocks, [name])
+    return scope.read(name)
 
 
 class State(threading.local):
-    """The state of one thread, which starts with no trace and the global options."""
+    """The state of one thread, which starts with no trace, and the context of the running code."""
 
     def __init__(self) -> None:
         self.trace: Any = None
         self.scope: tuple[str, ...] = ()
         self.source: Any = None  # the traceback that operations of a rule are recorded with, instead of the caller's
-        self.overrides: dict[str, Any] = {}
-        self.outer_meshes: list[Any] = []  # the meshes to restore, one for each enclosing `with mesh:` block
-        # Under the lock, so that no update falls between reading the values and registering the thread.
-        with _lock:
-            options = [_global_values[name] for name in Context.fields[4:]]
-            self.context: Context = Context.of((None, (), False, (), *options))
-            self._thread = _Thread(self.__dict__)
-            _threads.add(self._thread)
+
+    @property
+    def context(self) -> Context:
+        """The context of the running code."""
+        return current_scope().context
 
 
 @dataclass(eq=False, repr=False)
@@ -132,10 +178,7 @@ class Option:
     @property
     def value(self) -> Any:
         """The value on this thread."""
-        if self.traced:
-            return getattr(state.context, self.name)
-        overrides = state.overrides
-        return overrides[self.name] if self.name in overrides else _global_values[self.name]
+        return current_scope().read(self.name)
 
     def __call__(self, new_val: Any = True) -> _Override:
         return _Override([self, *self.members], self.check(self.name, new_val))
@@ -150,43 +193,29 @@ class _DisableJit(Option):
 
 
 class _Override(contextlib.ContextDecorator):
-    """Sets options on this thread between enter and exit; may be entered again while it is active."""
+    """Sets options between enter and exit; may be entered again while it is active."""
 
     def __init__(self, options: Sequence[Option], value: Any) -> None:
         self._options = options
         self._value = value
-        self._outer: list[list[Any]] = []
 
     def __enter__(self) -> None:
-        self._outer.append([_set_here(option, self._value) for option in self._options])
+        enter_block(self, {option.name: self._value for option in self._options})
+        self._notify()
 
     def __exit__(self, *exc: object) -> None:
-        for option, outer in zip(self._options, self._outer.pop(), strict=True):
-            _set_here(option, outer)
+        leave_block(self)
+        self._notify()
+
+    def _notify(self) -> None:
+        overrides = current_scope().overrides
+        for option in self._options:
+            if option.on_block is not None:
+                option.on_block(overrides.get(option.name))
 
 
-_INHERITED: Final = object()
-
-
-def _set_here(option: Option, value: Any) -> Any:
-    """Set an option on this thread, or restore the global value (`_INHERITED`); returns the previous setting."""
-    is_set = value is not _INHERITED
-    with _lock:
-        # The previous override is returned instead of the previous value: an option that was inherited must follow
-        # later global updates again.
-        outer = state.overrides.pop(option.name, _INHERITED)
-        if is_set:
-            state.overrides[option.name] = value
-        if option.traced:
-            state.context = state.context.replace(**{option.name: value if is_set else _global_values[option.name]})
-        if option.on_block is not None:
-            option.on_block(value if is_set else None)
-    return outer
-
-
-@contextlib.contextmanager
-def state_extra(**extras: Any) -> Iterator[None]:
-    """Set `mesh`, `axes`, `rows_share` or `xla_metadata` of this thread's context inside a `with` block.
+class state_extra:
+    """Set `mesh`, `axes`, `rows_share` or `xla_metadata` of the context inside a `with` block.
 
     Examples:
       >>> with state_extra(mesh="a mesh"):
@@ -195,12 +224,17 @@ def state_extra(**extras: Any) -> Iterator[None]:
       >>> state.context.mesh is None
       True
     """
-    outer = {name: getattr(state.context, name) for name in extras}
-    state.context = state.context.replace(**extras)
-    try:
-        yield
-    finally:
-        state.context = state.context.replace(**outer)
+
+    __slots__ = ("_values",)
+
+    def __init__(self, **extras: Any) -> None:
+        self._values = extras
+
+    def __enter__(self) -> None:
+        enter_block(self, self._values)
+
+    def __exit__(self, *exc: object) -> None:
+        leave_block(self)
 
 
 @frames.api_boundary_class
@@ -266,10 +300,10 @@ class Config:
             with _lock:
                 _global_values[option.name] = value
                 if option.traced:
-                    # A copy, because a thread may end meanwhile.
-                    for thread in list(_threads):
-                        if option.name not in thread.state["overrides"]:
-                            thread.state["context"] = thread.state["context"].replace(**{option.name: value})
+                    # A copy, because a scope may end meanwhile.
+                    for scope in list(_scopes):
+                        if option.name not in scope.overrides:
+                            scope.context = scope.context.replace(**{option.name: value})
 
     def config_with_absl(self) -> None:
         """Define a flag of Abseil, `--jax_<option>`, for each option; `absl.app.run` sets those that are given.
@@ -574,6 +608,10 @@ def checking_leaks() -> _Override:
     return check_tracer_leaks(True)
 
 
+_global_scope: Final = OptionScope((), Context.of(tuple([_global_values[name] for name in Context.fields])))
+_current: Final = contextvars.ContextVar("phalanx.options", default=_global_scope)
+current_scope: Final[Callable[[], OptionScope]] = _current.get
+"""Return the scope of the running code; `current_scope().context` is `state.context` in a third of the time."""
 state = State()
 config = Config()
 frames.take_mode(lambda: traceback_filtering.value)

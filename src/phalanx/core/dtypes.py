@@ -14,7 +14,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from phalanx.core.config import state
+from phalanx.core.config import current_scope
 from phalanx.core.error_classes import ArgumentTypeError, DTypeError
 from phalanx.core.source_info import user_stacklevel
 from phalanx.engine.cache import memoize
@@ -195,7 +195,7 @@ def canonicalize_dtype(spec: Any, allow_extended_dtype: bool = True) -> Any:
       >>> canonicalize_dtype("float64"), canonicalize_dtype(int), canonicalize_dtype("uint8")
       (dtype('float32'), dtype('int32'), dtype('uint8'))
     """
-    dtype = _canonical(spec, state.context.enable_x64)
+    dtype = _canonical(spec, current_scope().context.enable_x64)
     if not allow_extended_dtype and type(dtype) is KeyDtype:
         raise _unsupported_error(dtype)
     return dtype
@@ -279,7 +279,7 @@ def dtype_and_weakness(x: Any) -> tuple[Any, bool]:
       >>> dtype_and_weakness(1.0), dtype_and_weakness(np.float64(1.0))
       ((dtype('float32'), True), (dtype('float32'), False))
     """
-    x64 = state.context.enable_x64
+    x64 = current_scope().context.enable_x64
     # Python scalars have no `dtype`, and looking up an attribute in vain is slow.
     kind: Any = type(x)
     named = x if kind is type else kind

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from phalanx.core.aval import ShapedArray
-from phalanx.core.config import state, state_extra
+from phalanx.core.config import current_scope, state, state_extra
 from phalanx.core.dtypes import wide
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.jaxpr_printer import print_eqn, print_jaxpr
@@ -270,7 +270,7 @@ def preserve_wide_types(jaxpr: Jaxpr) -> contextlib.AbstractContextManager[None]
     The types of a jaxpr are final, but a rule makes constants and arrays as user code does. A function may enable
     64 bits in a part of its body only, and the rules of that part run after it.
     """
-    if state.context.enable_x64 or not has_wide_types(jaxpr):
+    if current_scope().context.enable_x64 or not has_wide_types(jaxpr):
         return contextlib.nullcontext()
     return state_extra(enable_x64=True)
 

@@ -10,7 +10,7 @@ import functools
 import itertools
 from typing import Any, Final
 
-from phalanx.core.config import state
+from phalanx.core.config import current_scope
 from phalanx.core.dtypes import (
     _BOOL,
     _COMPLEX,
@@ -114,7 +114,7 @@ def promote_pair(x: Any, x_weak: bool, y: Any, y_weak: bool) -> tuple[Any, bool]
     """
     if x is y and x_weak is y_weak:
         return x, x_weak
-    context = state.context
+    context = current_scope().context
     key = (x, x_weak, y, y_weak, context.enable_x64, context.numpy_dtype_promotion)
     found = _promoted.get(key)
     if found is None:
@@ -151,10 +151,10 @@ def promote_types(a: Any, b: Any) -> Any:
       (dtype('float16'), dtype('uint8'), dtype('float64'))
     """
     nodes = [spec if spec in (int, float, complex) else as_dtype(spec) for spec in (a, b)]
-    common = _join(nodes, state.context.numpy_dtype_promotion)
+    common = _join(nodes, current_scope().context.numpy_dtype_promotion)
     # Only the dtypes that are asked for may have 64 bits: int32 and uint32 become int32 where they are off.
     is_wide = isinstance(common, type) or not wide.isdisjoint(nodes)
-    return as_dtype(common) if is_wide else _canonical(common, state.context.enable_x64)
+    return as_dtype(common) if is_wide else _canonical(common, current_scope().context.enable_x64)
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
@@ -185,7 +185,7 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
         result = promote_pair(*operands[0], *operands[-1])
     else:
         # Not pairwise: with weak types, the join of three operands is not the join of two joins.
-        context = state.context
+        context = current_scope().context
         key = (operands, context.enable_x64, context.numpy_dtype_promotion)
         found = _promoted.get(key)
         result = _promoted[key] = _promote(operands, context) if found is None else found

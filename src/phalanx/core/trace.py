@@ -20,7 +20,7 @@ import numpy as np
 from phalanx.core import source_info
 from phalanx.core.array_operators import Operators
 from phalanx.core.aval import AbstractRef, ShapedArray, Typed, get_aval, get_scalar_aval
-from phalanx.core.config import state
+from phalanx.core.config import current_scope, state
 from phalanx.core.dtypes import wide
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.error_classes import (
@@ -497,7 +497,7 @@ def trace_to_jaxpr(
     before, scope = state.trace, state.scope
     with pause_collector():
         # Scopes around the call belong to the equation that calls the jaxpr, not to the equations inside.
-        state.trace, state.scope = trace, state.context.xla_metadata
+        state.trace, state.scope = trace, current_scope().context.xla_metadata
         try:
             outputs = fun(*[trace.new_input(aval) for aval in in_avals])
             program = trace.finish(outputs)
@@ -511,7 +511,7 @@ def trace_to_jaxpr(
 
 def check_leaks(trace: Trace) -> None:
     """With `check_tracer_leaks`, raise if a tracer of a trace that has ended is still referenced."""
-    if not state.context.check_tracer_leaks:
+    if not current_scope().context.check_tracer_leaks:
         return
     gc.collect()
     # A generator, because a list of tracers would itself be one of their referrers.

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from phalanx.core import Context, Jaxpr, KeyDtype, ShapedArray, state
+from phalanx.core import Context, Jaxpr, KeyDtype, ShapedArray, state_extra
 from phalanx.engine import custom_call_partitioner, i32, ir, sdy
 from phalanx.runtime import dynamic_shapes
 
@@ -90,11 +90,8 @@ class PartitionedCalls:
         operation = self._operations[text]
         # XLA calls from a thread of its own, but tracing in the callback must use the options of the thread that
         # emitted the call.
-        outer, state.context = state.context, operation.context
-        try:
+        with state_extra(**operation.context.__dict__):
             return operation.split(operands, results)
-        finally:
-            state.context = outer
 
 
 def make_sdy_sharding_rule(

@@ -18,11 +18,11 @@ from phalanx.core import (
     Primitive,
     Tracer,
     check_allowed,
+    current_scope,
     eager,
     get_aval,
     inner_jaxprs,
     leak_error,
-    state,
     trace_to_jaxpr,
 )
 from phalanx.runtime.array import Array, ArrayType
@@ -47,7 +47,7 @@ def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
         args = [x if type(x) is Array else scalar_array(x) for x in args]
         types = tuple([concrete_type(x) for x in args])
     try:
-        call = primitive.calls.get((types, state.context, *params, *params.values()))
+        call = primitive.calls.get((types, current_scope().context, *params, *params.values()))
     except TypeError:  # an unhashable parameter
         call = None
     if call is None or not call.is_direct:
@@ -65,7 +65,7 @@ def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     if primitive.run is not None:
         return primitive.run(*args, **params)
     types = tuple([concrete_type(x) for x in args])
-    key = (types, state.context, *params, *params.values())
+    key = (types, current_scope().context, *params, *params.values())
     # The compiled forms of a call are kept on the jaxpr that it calls, and freed with it.
     calls: Any = next(iter(inner_jaxprs(params))).cache if primitive.call_like else primitive.calls
     try:
@@ -107,14 +107,14 @@ def check_values(name: str, out: list[Array]) -> list[Array]:
     Raises:
       FloatingPointError: a result has a NaN or an infinity, and the option forbids it.
     """
-    for x in out if state.context.debug_nans or state.context.debug_infs else ():
+    for x in out if current_scope().context.debug_nans or current_scope().context.debug_infs else ():
         kind = getattr(x.dtype, "kind", "")
         if kind not in "fcV" or not np.issubdtype(np.asarray(x).astype(np.complex128).dtype, np.inexact):
             continue
         value = np.asarray(x).astype(np.complex64 if kind != "c" else x.dtype)
         for is_checked, found, text in (
-            (state.context.debug_nans, np.isnan, "nan"),
-            (state.context.debug_infs, np.isinf, "inf"),
+            (current_scope().context.debug_nans, np.isnan, "nan"),
+            (current_scope().context.debug_infs, np.isinf, "inf"),
         ):
             if is_checked and found(value).any():
                 raise FloatingPointError(f"invalid value ({text}) encountered in {name}")

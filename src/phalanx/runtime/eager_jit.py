@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from phalanx.core import state, trace_to_jaxpr
+from phalanx.core import current_scope, state, trace_to_jaxpr
 from phalanx.engine import Cache, hide_frames, mark_api_boundary
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
@@ -56,7 +56,7 @@ def eager_jit(fun: Any = None, *, static_argnames: Sequence[str] = ()) -> Any:
                 key: Any = (
                     tuple([x._type if type(x) is Array else (type(x), x) for x in args]),
                     tuple(kwargs.items()) if kwargs else (),
-                    state.context,
+                    current_scope().context,
                 )
                 shortcut = shortcuts.get(key)
             except TypeError:  # lists, dicts, and arrays by keyword
@@ -94,7 +94,7 @@ class _EagerFunction:
 
     def call(self, args: tuple, kwargs: dict, shortcut: Any) -> Any:
         """Call the function on concrete values, keeping the call under the key `shortcut` where that is possible."""
-        if state.context.disable_jit:
+        if current_scope().context.disable_jit:
             return self.fun(*args, **kwargs)
         static = [x for i, x in enumerate(args) if i in self.static_positions]
         dynamic = [x for i, x in enumerate(args) if i not in self.static_positions]
@@ -103,7 +103,7 @@ class _EagerFunction:
         # Static arguments are not flattened: a tuple such as `axis=(0, 1)` is one value of the key.
         leaves, tree = tree_flatten(dynamic)
         types = tuple([x._type if type(x) is Array else _leaf_type(x) for x in leaves])
-        key = (types, tree, tuple(kwargs), len(args), tuple(static), state.context)
+        key = (types, tree, tuple(kwargs), len(args), tuple(static), current_scope().context)
         try:
             entry = self.calls.get(key)
         except TypeError:  # an unhashable static value
@@ -125,7 +125,7 @@ class _EagerFunction:
                 raise
             return Array(out[0], call.out_types[0])
         out = call(arrays)
-        if state.context.debug_nans or state.context.debug_infs:
+        if current_scope().context.debug_nans or current_scope().context.debug_infs:
             check_values(self.fun.__name__, out)
         return out[0] if out_tree is None else tree_unflatten(out_tree, out)
 

@@ -79,7 +79,7 @@ class _Writer:
         self.unless(f"len(args) == {len(args)} and len(kwargs) == {len(kwargs)}")
         # Keyword arguments are read in sorted order, in which flattening numbers their leaves.
         given = {i: (x, f"args[{i}]") for i, x in enumerate(args)}
-        given |= {name: (kwargs[name], f"kwargs[{name!r}]") for name in sorted(kwargs)}
+        given |= {name: (kwargs[name], f"kwargs[{self.key(name)}]") for name in sorted(kwargs)}
         for key, static in statics.items():
             self.unless(f"{self.constant(type(static))}({given.pop(key)[1]}) == {self.constant(static)}")
         # An explicit stack, reversed, so that leaves are numbered in the order of flattening.
@@ -105,7 +105,7 @@ class _Writer:
         # The keys are constants of the code, so that a dict is read without sorting them.
         if kind is dict:
             self.unless(f"len({name}) == {count}")
-            return [f"{name}[{repr(key) if type(key) is str else self.constant(key)}]" for key in data]
+            return [f"{name}[{self.key(key)}]" for key in data]
         # Custom nodes have auxiliary data, which is part of the structure and is compared by value.
         if kind is not tuple and kind is not list:
             self.lines.append(f" {name}, {name}_data = flatten_one_level({name})")
@@ -129,6 +129,10 @@ class _Writer:
     def unless(self, condition: str) -> None:
         """Write a check: the reader returns None unless the condition holds."""
         self.lines.append(f" if not ({condition}): return None")
+
+    def key(self, key: Any) -> str:
+        """The expression for a key; only the text of a plain string is safe, since a subclass defines its own."""
+        return repr(key) if type(key) is str else self.constant(key)
 
     def constant(self, value: Any) -> str:
         """The name of an object in the text."""

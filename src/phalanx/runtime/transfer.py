@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from phalanx.core import ShapedArray, dtypes, get_aval, host_scalar, physical_aval, state
+from phalanx.core import ShapedArray, current_scope, dtypes, get_aval, host_scalar, physical_aval
 from phalanx.engine import Cache, Hook, api_boundary, buffers, client, memoize
 from phalanx.runtime.array import (
     Array,
@@ -48,7 +48,7 @@ def replicated_sharding(devices: Sequence[Any], shardings: Sequence[Any] = ()) -
 
 def default_sharding() -> SingleDeviceSharding:
     """The sharding of uncommitted values."""
-    chosen = state.context.default_device
+    chosen = current_scope().context.default_device
     if chosen is None or isinstance(chosen, str):
         chosen = client.local_devices(backend=chosen)[0]
     return single_device_sharding(chosen)
@@ -152,7 +152,7 @@ def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
     if type is None and x.__class__ not in HOST_SCALARS and not isinstance(x, np.generic):
         return x
     # 0.0 == -0.0, also in complex numbers, but their texts differ.
-    key = (x.__class__, repr(x) if not x or isinstance(x, _COMPLEX) else x, type or state.context)
+    key = (x.__class__, repr(x) if not x or isinstance(x, _COMPLEX) else x, type or current_scope().context)
     found = _scalars.get(key)
     if found is None or found._buffer.is_deleted():
         type = type or ArrayType(get_aval(x), default_sharding())

@@ -18,7 +18,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from phalanx.core import ArgumentError, ShardingError, check_allowed, disallow_mesh_context_manager, state
+from phalanx.core import (
+    ArgumentError,
+    ShardingError,
+    check_allowed,
+    disallow_mesh_context_manager,
+    enter_block,
+    leave_block,
+    state,
+)
 from phalanx.engine import Cache, api_boundary_class
 from phalanx.engine.client import Device, DeviceList, devices as all_devices
 from phalanx.sharding.partition_spec import AxisName
@@ -378,12 +386,11 @@ class Mesh(_Axes):
     def __enter__(self) -> Mesh:
         if disallow_mesh_context_manager.value:
             check_allowed("disallow_mesh_context_manager", "`with mesh:`")
-        # A stack per thread, since one mesh object may be entered several times.
-        state.outer_meshes.append(replace_mesh(self, in_with_block=True))
+        enter_block(self, {"mesh": check_mesh_change(self, in_with_block=True)})
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        state.context = state.context.replace(mesh=state.outer_meshes.pop())
+        leave_block(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Devices cannot be pickled; their platforms and ids identify them in another process.
@@ -417,10 +424,10 @@ def is_local(device: Device) -> bool:
     return bool(device.process_index == device.client.process_index())
 
 
-def replace_mesh(
+def check_mesh_change(
     mesh: Mesh | AbstractMesh | None, in_with_block: bool = False, within_trace: bool = False
 ) -> Mesh | AbstractMesh | None:
-    """Set the current mesh of this thread and return the previous one.
+    """Check that a mesh may become the current one; returns it, and None for a mesh without axes.
 
     Inside a compiled function the mesh cannot change, because one program would then mix the shardings of two meshes.
     The exception is a block `with mesh:` over Auto axes, which older programs use inside compiled functions: types do
@@ -432,7 +439,7 @@ def replace_mesh(
       within_trace: whether the mesh may change inside a compiled function to another one of as many devices.
 
     Returns:
-      The previous mesh, or None.
+      The mesh, or None.
 
     Raises:
       ShardingError: the mesh would change inside a compiled function.
@@ -440,7 +447,7 @@ def replace_mesh(
     outer: Mesh | AbstractMesh | None = state.context.mesh
     mesh = None if mesh is None or mesh.empty else mesh
     if mesh is outer:
-        return outer
+        return mesh
     # Transformations such as grad and vmap may run under any mesh; only a trace that compiles fixes it.
     trace = state.trace
     while trace is not None and not trace.compiles:
@@ -456,8 +463,7 @@ def replace_mesh(
             got="no mesh" if mesh is None else mesh,
             fix="enter the mesh around the call, or name it in NamedSharding(mesh, spec) or shard_map(..., mesh=mesh)",
         )
-    state.context = state.context.replace(mesh=mesh)
-    return outer
+    return mesh
 
 
 def _check_axes(

@@ -11,10 +11,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from phalanx.core import ArgumentTypeError, ShapedArray, ShardingError, state, type_shardings
+from phalanx.core import (
+    ArgumentTypeError,
+    ShapedArray,
+    ShardingError,
+    enter_block,
+    leave_block,
+    set_without_block,
+    state,
+    state_extra,
+    type_shardings,
+)
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.sharding.base_sharding import Sharding
-from phalanx.sharding.mesh import AbstractMesh, Mesh, replace_mesh
+from phalanx.sharding.mesh import AbstractMesh, Mesh, check_mesh_change
 from phalanx.sharding.named_sharding import NamedSharding
 from phalanx.sharding.partition_spec import PartitionSpec
 
@@ -74,13 +84,15 @@ class set_mesh:
         _check_mesh(mesh, "set_mesh")
         self._mesh = mesh
         # Set at construction, so that `set_mesh(mesh)` works without a `with` block.
-        self._outer = replace_mesh(mesh)
+        self._outer = set_without_block("mesh", check_mesh_change(mesh))
 
     def __enter__(self) -> Mesh | AbstractMesh | None:
+        set_without_block("mesh", self._outer)
+        enter_block(self, {"mesh": check_mesh_change(self._mesh)})
         return self._mesh
 
     def __exit__(self, *exc_info: object) -> None:
-        state.context = state.context.replace(mesh=self._outer)
+        leave_block(self)
 
 
 @contextlib.contextmanager
@@ -131,11 +143,8 @@ def use_abstract_mesh(mesh: Mesh | AbstractMesh) -> Iterator[Mesh | AbstractMesh
       ('data',)
     """
     _check_mesh(mesh, "use_abstract_mesh")
-    outer = replace_mesh(mesh, within_trace=True)
-    try:
+    with state_extra(mesh=check_mesh_change(mesh, within_trace=True)):
         yield mesh
-    finally:
-        state.context = state.context.replace(mesh=outer)
 
 
 def to_sharding(spec: Sharding | PartitionSpec, *, where: str) -> Sharding:

@@ -23,6 +23,7 @@ from phalanx.core import (
     check_jaxpr,
     check_ref_aliases,
     convert_outputs,
+    current_scope,
     disable_jit,
     enable_checks,
     has_refs,
@@ -196,7 +197,7 @@ class Jit:
                 # One read of a list element: another thread may replace the tuple, but never leaves it half written.
                 open_alike, context, run, handlers, out_types, unflatten = last[0]
                 buffers = None
-                if state.context is context:  # Most calls are like the one before.
+                if current_scope().context is context:  # Most calls are like the one before.
                     try:
                         buffers = open_alike(args, kwargs)
                     except Exception:  # The arguments differ from the previous call's. The slow path reports errors.
@@ -237,32 +238,33 @@ class Jit:
     def _find(self, args: tuple, kwargs: dict) -> tuple | None:
         """The buffers of the arguments and the parts of the cache entry that a hit needs; None for the slow path."""
         leaves, structure = self._signature.flatten(args, kwargs)
+        context = current_scope().context  # Read once, since another thread may set an option.
         try:
             types = [*map(_type_of, leaves)]
         except AttributeError:  # Python or NumPy values among the arguments
-            types = [] if state.context.disable_jit else self._host_types(leaves, args, kwargs)
+            types = [] if context.disable_jit else self._host_types(leaves, args, kwargs)
         try:
-            entry = self._calls.get((structure, tuple(types), state.context))
+            entry = self._calls.get((structure, tuple(types), context))
         except TypeError:  # an unhashable static argument
             return None
         # Programs with effects, and calls under a debug option, have more to do than to execute and wrap.
         if entry is None or not entry.is_plain:
             return None
-        if entry.open is None:
-            entry.open = opener(args, kwargs, structure[1], types, entry.moves)
         try:
+            if entry.open is None:
+                entry.open = opener(args, kwargs, structure[1], types, entry.moves)
             buffers = entry.open(args, kwargs)
         except Exception:  # The slow path reports the error.
             return None
         if buffers is None:
             return None
         work = entry.run, entry.handlers, entry.out_types, entry.unflatten
-        self._last[0] = (entry.open, state.context, *work)
+        self._last[0] = (entry.open, context, *work)
         return buffers, *work
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """The slow path: cache misses, calls under a transformation, `disable_jit` and `debug_nans`."""
-        if state.context.disable_jit:
+        if current_scope().context.disable_jit:
             return self._fun(*args, **kwargs)
         call = self._signature.split(args, kwargs)
         if state.trace is not None:
@@ -277,7 +279,7 @@ class Jit:
         if type(entry) is _EntryWithRefs:
             self._check_refs(call, entry.traced)
         out = entry(call.leaves, lambda i: f"{self._name}, argument {call.path(i)}")
-        if state.context.debug_nans or state.context.debug_infs:
+        if current_scope().context.debug_nans or current_scope().context.debug_infs:
             self._check(out, call)
         return entry.unflatten(out)
 
@@ -293,10 +295,10 @@ class Jit:
     def _entry(self, call: CallArguments) -> _Entry:
         types = tuple([concrete_type(x) for x in call.leaves])
         # The context has all options that affect tracing or compilation, so that changing one is a cache miss.
-        key = (call.key, types, state.context)
+        key = (call.key, types, current_scope().context)
         entry = self._calls.get(key)
         if entry is None:
-            explain_miss(self._name, call, types, state.context, self._calls)
+            explain_miss(self._name, call, types, current_scope().context, self._calls)
             entry = self._calls[key] = self._prepare(call, types)
         return entry
 
@@ -326,11 +328,11 @@ class Jit:
 
     def _get_trace(self, call: CallArguments) -> Traced:
         avals = call.avals(self._name)
-        key = (call.key, avals, state.context)
+        key = (call.key, avals, current_scope().context)
         traced = self._traces.get(key)
         if traced is None:
             if state.trace is not None:  # Without a trace, `_entry` has explained the miss, placements included.
-                explain_miss(self._name, call, avals, state.context, self._traces)
+                explain_miss(self._name, call, avals, current_scope().context, self._traces)
             check_allowed("no_tracing", f"a trace of {self._name}")
             traced = self._trace(call, avals)
             # A jaxpr with tracers among its constants belongs to one trace of an outer transformation.

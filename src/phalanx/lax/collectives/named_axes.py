@@ -25,9 +25,9 @@ from phalanx.core import (
     TraceError,
     UnboundAxisError,
     cached_on_jaxpr,
+    current_scope,
     get_aval,
     inner_jaxprs,
-    state,
 )
 from phalanx.engine.mlir import ir
 from phalanx.lax.collectives.replica_groups import ReplicaGroups, axis_index_of_device
@@ -105,7 +105,7 @@ def resolve_axis_names(where: str, axis_name: AxisName, groups: AxisGroups = Non
       ArgumentError: a name is given twice, or the groups are not a partition of the members.
     """
     axes = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
-    known = {name: (size, is_tracked) for name, size, is_tracked in state.context.axes or ()}
+    known = {name: (size, is_tracked) for name, size, is_tracked in current_scope().context.axes or ()}
     for name in axes:
         if name not in known:
             raise UnboundAxisError(

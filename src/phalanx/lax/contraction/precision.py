@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import ArgumentError, ShapedArray, state
+from phalanx.core import ArgumentError, ShapedArray, current_scope
 from phalanx.engine.mlir import cached_per_context, dtype_to_ir, hlo, ir
 
 
@@ -145,7 +145,7 @@ def canonicalize_precision(precision: PrecisionLike) -> CanonicalPrecision:
     """
     # The option applies where no precision is given; it is part of the key of compiled programs.
     if precision is None:
-        precision = state.context.default_matmul_precision
+        precision = current_scope().context.default_matmul_precision
         if precision is None:
             return None
     if isinstance(precision, DotAlgorithm | DotAlgorithmPreset):

@@ -23,6 +23,7 @@ from phalanx.core import (
     cached_on_jaxpr,
     check_ref_aliases,
     conform_all,
+    current_scope,
     dtypes,
     get_aval,
     has_refs,
@@ -30,7 +31,6 @@ from phalanx.core import (
     promotion,
     retype_jaxpr,
     select_flagged,
-    state,
     trace_to_jaxpr,
     vary_outputs,
     vector_space,
@@ -74,7 +74,7 @@ def stage_body(
         function.
     """
     # What a function does while it is traced also depends on the options and the named axes in the context.
-    key = (in_tree, tuple(avals), adapt, state.context)
+    key = (in_tree, tuple(avals), adapt, current_scope().context)
     try:
         known = _staged.get_or_make(fun, _new_bodies)
     except TypeError:  # a callable without weak references

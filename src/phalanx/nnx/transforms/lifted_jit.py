@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from phalanx.core import TreeError, state
+from phalanx.core import TreeError, current_scope, state
 from phalanx.engine import Cache, api_boundary, hide_frames, mark_api_boundary
 from phalanx.engine.pytree import flatten
 from phalanx.nnx.graphlib import GraphDef, State, describe_difference, flatten_state, get_entry, get_joint_graph
@@ -272,12 +272,15 @@ class LiftedJit:
                     check_not_leaked(variables)
                     key, inputs, types = flatten_call_with_host_data(key, inputs)
                 # Most calls are like the previous one. Comparing with it is cheaper than hashing the key.
-                if key != last[1] or types != last[0] or state.context is not last[2]:
-                    hit = calls.get((key, tuple(types), state.context))
+                # Read once, since another thread may replace it.
+                known_types, known_key, known_context, hit = last
+                context = current_scope().context
+                if key != known_key or types != known_types or context is not known_context:
+                    hit = calls.get((key, tuple(types), context))
                     if hit is None:
                         return call_slow_path(args, kwargs, key, tuple(types))
-                    last = types, key, state.context, hit
-                moves, run, handlers, out_types, changed, num_out, unflatten, rebuilt = last[3]
+                    last = types, key, context, hit
+                moves, run, handlers, out_types, changed, num_out, unflatten, rebuilt = hit
                 if moves:
                     inputs = transfer_arguments(inputs, moves)
                 try:
@@ -338,11 +341,11 @@ class LiftedJit:
         parts, pure_args, pure_kwargs = self.flatten(args, kwargs)
         inner = self._get_inner(parts)
         outputs = inner(*pure_args, **pure_kwargs)
-        if state.trace is None and not state.context.disable_jit:
+        if state.trace is None and not current_scope().context.disable_jit:
             call = inner._jit.entry(pure_args, pure_kwargs)
             # An output value that is itself a tree needs the general code to be unflattened.
             if call.is_plain and len(outputs.values) == len(call.out_types):
-                self._calls[key, types, state.context] = _make_cache_entry(call, outputs)
+                self._calls[key, types, current_scope().context] = _make_cache_entry(call, outputs)
         return write_back(parts, outputs)
 
     def _get_inner(self, parts: LiftedArguments) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import dtypes, promotion, state, user_stacklevel
+from phalanx.core import current_scope, dtypes, promotion, state, user_stacklevel
 from phalanx.engine import Cache, api_boundary, api_boundary_class
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding, drop_type_sharding
 from phalanx.numpy.indexing.index_expression import (
@@ -285,7 +285,7 @@ def _convert_operands(x: Array, values: Array, how: str) -> tuple:
         )
     dtype = x.dtype
     if is_scalar:
-        key = dtype, type(values), state.context
+        key = dtype, type(values), current_scope().context
         if key in _lossless_casts:
             return x, values
         if _is_lossless_cast(dtype, values):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentError, DTypeError, Primitive, dtypes, state, trace_to_jaxpr
+from phalanx.core import ArgumentError, DTypeError, Primitive, current_scope, dtypes, state, trace_to_jaxpr
 from phalanx.engine import Cache, hide_frames, mark_api_boundary
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
@@ -243,7 +243,11 @@ def make_unary_ufunc(rule: UfuncRule) -> Callable:
             if out is not None or where is not None:
                 _refuse(name, out, where)
             # The direct path: one dictionary lookup and one execution, without tracing, dispatch or a plan.
-            if state.trace is None and type(x) is Array and (call := find_call((x._type, state.context))) is not None:
+            if (
+                state.trace is None
+                and type(x) is Array
+                and (call := find_call((x._type, current_scope().context))) is not None
+            ):
                 try:
                     return Array(call.run([x._buffer]).consume_with_handlers(call.handlers)[0], call.out_types[0])
                 except Exception as error:
@@ -255,7 +259,7 @@ def make_unary_ufunc(rule: UfuncRule) -> Callable:
                 kind = type(x)
                 if kind not in SCALAR_KINDS:
                     x, kind = _slow_kind(x, name)
-            key = (kind, state.context)
+            key = (kind, current_scope().context)
             run = plans.get(key)
             if run is None:
                 run = plans[key] = plan(rule, (x,), (kind,))
@@ -288,7 +292,7 @@ def make_binary_ufunc(rule: UfuncRule) -> Callable:
                 right = type(x2)
                 if right not in SCALAR_KINDS:
                     x2, right = _slow_kind(x2, name)
-            key = (left, right, state.context)
+            key = (left, right, current_scope().context)
             run = plans.get(key)
             if run is None:
                 run = plans[key] = plan(rule, (x1, x2), (left, right))
@@ -365,7 +369,7 @@ def make_eager_binary(function: Callable, name: str) -> Callable:
     find_call = cache_eager_calls(function, name).get
 
     def run(x: Array, y: Array) -> Any:
-        call = find_call((x._type, y._type, state.context))
+        call = find_call((x._type, y._type, current_scope().context))
         if call is None:
             return None
         try:
@@ -406,7 +410,7 @@ def _make_operator(ufunc: Callable) -> Callable:
                 b = type(other)
                 if b not in SCALAR_KINDS:
                     return ufunc(self, other) if is_operand(other) else NotImplemented
-            key = (self.aval, b, state.context)
+            key = (self.aval, b, current_scope().context)
             run = plans.get(key)
             if run is None:
                 run = plans[key] = plan(rule, (self, other), key[:2])
@@ -425,7 +429,7 @@ def _make_reflected_operator(ufunc: Callable) -> Callable:
         b = type(other)
         if b not in SCALAR_KINDS:
             return ufunc(other, self) if hasattr(other, "aval") or is_operand(other) else NotImplemented
-        key = (b, self.aval, state.context)
+        key = (b, self.aval, current_scope().context)
         run = plans.get(key)
         if run is None:
             run = plans[key] = plan(rule, (other, self), key[:2])
