@@ -90,7 +90,7 @@ class PartitionedCalls:
         operation = self._operations[text]
         # XLA calls from a thread of its own, but tracing in the callback must use the options of the thread that
         # emitted the call.
-        with state_extra(**operation.context.__dict__):
+        with state_extra(**vars(operation.context)):
             return operation.split(operands, results)
 
 

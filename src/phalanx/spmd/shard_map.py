@@ -34,6 +34,7 @@ from phalanx.core import (
     read_p,
     select_flagged,
     state,
+    state_extra,
     trace_to_jaxpr,
     write_p,
 )
@@ -293,12 +294,13 @@ class _Mapped:
                 return None
             concretized.append(var)
             # The program runs outside of the current trace, as if called before the shard_map.
-            before = state.trace, state.context, state.scope
-            state.trace, state.context, state.scope = None, outside, ()
+            before = state.trace, state.scope
+            state.trace, state.scope = None, ()
             try:
-                return bind_shard_map(program, values, ins, [REPLICATED], view)[0]
+                with state_extra(**vars(outside)):
+                    return bind_shard_map(program, values, ins, [REPLICATED], view)[0]
             finally:
-                state.trace, state.context, state.scope = before
+                state.trace, state.scope = before
 
         return look
 
