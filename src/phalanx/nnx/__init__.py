@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         PathIn as PathIn,
         WithTag as WithTag,
     )
+    from phalanx.nnx.graph_mode import set_graph_mode as set_graph_mode, set_graph_updates as set_graph_updates
     from phalanx.nnx.graphlib import (
         FlatState as FlatState,
         GraphDef as GraphDef,
@@ -209,8 +210,6 @@ if TYPE_CHECKING:
     from phalanx.nnx.transforms.lifting import (
         cached_partial as cached_partial,
         from_tree as from_tree,
-        set_graph_mode as set_graph_mode,
-        set_graph_updates as set_graph_updates,
         to_tree as to_tree,
     )
     from phalanx.nnx.transforms.state_axes import (
@@ -256,6 +255,7 @@ _NAMES = {
         ),
         "nnx.containers": "Dict List",
         "nnx.filters": "All AnyOf Everything Not Nothing OfType PathContains PathIn WithTag",
+        "nnx.graph_mode": "set_graph_mode set_graph_updates",
         "nnx.graphlib": (
             "call clone filter_state find_duplicates flatten FlatState from_flat_state GraphDef graphdef iter_graph "
             "map map_state merge merge_context merge_state MergeContext pop recursive_map replace_by_pure_dict "
@@ -293,7 +293,7 @@ _NAMES = {
         "nnx.transforms.lifted_eval_shape": "eval_shape make_jaxpr",
         "nnx.transforms.lifted_jit": "jit jit_partial",
         "nnx.transforms.lifted_vmap": "pmap shard_map vmap",
-        "nnx.transforms.lifting": "cached_partial from_tree set_graph_mode set_graph_updates to_tree",
+        "nnx.transforms.lifting": "cached_partial from_tree to_tree",
         "nnx.transforms.state_axes": "Carry prefix StateAxes StateSharding",
         "nnx.variable": (
             "as_pure BatchStat Cache Intermediate LoRAParam OptArray OptState OptVariable Param Perturbation "

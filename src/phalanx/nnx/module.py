@@ -216,7 +216,7 @@ def iter_modules(module: PyTree, /, *, graph: bool | None = None) -> Iterator[tu
 
     Args:
       module: a module, or a tree of modules.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Yields:
       Pairs (path, module).
@@ -227,7 +227,7 @@ def iter_modules(module: PyTree, /, *, graph: bool | None = None) -> Iterator[tu
       >>> [(path, type(module).__name__) for path, module in nnx.iter_modules(model)]
       [(('layers', 0), 'Dropout'), ((), 'Sequential')]
     """
-    for path, value in split_merge.iter_graph(module):
+    for path, value in split_merge.iter_graph(module, graph=graph):
         if isinstance(value, Module):
             yield path, value
 
@@ -237,7 +237,7 @@ def iter_children(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tup
 
     Args:
       node: a module or a container.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Yields:
       Pairs (name, module).

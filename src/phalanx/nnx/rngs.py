@@ -426,7 +426,7 @@ def split_rngs(
       splits: the number of keys.
       only: the streams to split.
       squeeze: whether to remove the new dimension, which must have size 1.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       `SplitBackups`, with which `restore_rngs` restores the streams.
@@ -468,7 +468,7 @@ def fork_rngs(
       node: a module, or a tree of modules, which is changed in place. If omitted, a decorator is returned, which forks
         the streams in the arguments of each call and restores them afterwards.
       split: the number of keys, for all streams or by filter.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       `SplitBackups`, with which `restore_rngs` restores the streams.
@@ -519,7 +519,7 @@ def reseed(
       policy: the treatment of streams with several keys. "scalars_only" raises an error, "match_shape" splits the new
         key, and a function `(path, key, shape) -> keys` returns the keys of each stream.
       **stream_keys: seeds or keys by the name of the stream. Streams of the same name get different keys.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Raises:
       TreeError: a stream has several keys, under "scalars_only".
@@ -575,7 +575,7 @@ def with_rngs(
       fork: the streams to replace by independent streams.
       broadcast: the number of copies of keys, for all streams or by filter.
       only: the streams to consider.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The module, or a decorator.
@@ -590,14 +590,15 @@ def with_rngs(
         def decorate(fun: Callable) -> Callable:
             @functools.wraps(fun)
             def call(*args: Any, **kwargs: Any) -> Any:
-                new_args, new_kwargs = with_rngs((args, kwargs), split=split, fork=fork, broadcast=broadcast, only=only)
+                options = dict(split=split, fork=fork, broadcast=broadcast, only=only, graph=graph)
+                new_args, new_kwargs = with_rngs((args, kwargs), **options)
                 return fun(*new_args, **new_kwargs)
 
             return call
 
         return decorate
     forked = fork if isinstance(fork, list | tuple) else () if fork is None else (fork,)
-    copy = clone(node, variables=False)
+    copy = clone(node, variables=False, graph=graph)
     # A list, since the loop changes the modules that the iterator traverses.
     for path, stream in list(_iter_streams(copy, only)):
         if (count := _get_count(split, path, stream)) is not None:

@@ -33,7 +33,7 @@ def view(
       only: the modules to change.
       raise_if_not_found: whether to raise an error for names that no module has.
       **kwargs: values by name: parameters of `set_view` for modules with this method, attributes for other modules.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       The module, or the tree of modules.
@@ -47,7 +47,7 @@ def view(
       >>> nnx.view(model, deterministic=True).deterministic, model.deterministic
       (True, False)
     """
-    out = clone(node, variables=False)
+    out = clone(node, variables=False, graph=graph)
     remaining = set(kwargs)
     for module in iter_objects(out, only):
         # `set_view` has precedence over attributes of the same name.
@@ -79,7 +79,7 @@ def with_attributes(
       only: the modules to change.
       raise_if_not_found: whether to raise an error for attributes that no module has.
       **kwargs: values by attribute, set in the modules that have the attribute.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       The module, or the tree of modules.
@@ -93,7 +93,7 @@ def with_attributes(
       >>> nnx.with_attributes(model, rate=0.1).rate, model.rate
       (0.1, 0.5)
     """
-    out = clone(node, variables=False)
+    out = clone(node, variables=False, graph=graph)
     set_attributes(out, only, raise_if_not_found=raise_if_not_found, where="with_attributes", **kwargs)
     return out
 
@@ -104,7 +104,7 @@ def view_info(node: PyTree, /, *, only: Filter = ..., graph: bool | None = None)
     Args:
       node: a module, or a tree of modules.
       only: the modules to describe.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       The text.

@@ -7,6 +7,7 @@ from phalanx.nnx.graphlib.graph_build import build as build
 from phalanx.nnx.graphlib.graph_def import (
     GraphDef as GraphDef,
     NestDef as NestDef,
+    check_is_tree as check_is_tree,
     describe_difference as describe_difference,
 )
 from phalanx.nnx.graphlib.graph_walk import (

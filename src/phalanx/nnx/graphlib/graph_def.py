@@ -13,9 +13,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
+from phalanx.core import ArgumentError
 from phalanx.nnx.graphlib.states import Path, format_path
 from phalanx.nnx.variable import Static
-from phalanx.tree import register_static
+from phalanx.tree import is_tree_node, register_static
 
 
 class ObjectDef(NamedTuple):
@@ -80,6 +81,7 @@ class LeafDef(NamedTuple):
 LEAF = LeafDef()
 Definition: TypeAlias = ObjectDef | ContainerDef | NestDef | VariableDef | RefDef | StaticDef | LeafDef
 _PARENTS = ("object", "container", "nest")
+_NUMBERED = ("object", "container", "variable")
 
 
 class GraphDef:
@@ -160,6 +162,25 @@ class GraphDef:
         return any(d[0] == "ref" for _, d in _iter_definitions(self.root))
 
     @functools.cached_property
+    def tree_violation(self) -> tuple[str, Path, Path] | None:
+        """The first variable or cycle that makes this graph no tree of pytree nodes, with two paths to it, or None."""
+        numbered: dict[int, tuple[Path, Any]] = {}
+        for path, d in _iter_definitions(self.root):
+            if d[0] == "object" and not is_tree_node(d.type):
+                return f"the {d.type.__name__}", path, path
+            if d[0] != "ref":
+                if d[0] in _NUMBERED:
+                    numbered[d.index] = path, d
+                continue
+            first, target = numbered[d.index]
+            if path[: len(first)] == first:
+                return f"the cycle through the {target.type.__name__}", first, path
+            for inner, v in _iter_definitions(target):
+                if v[0] == "variable":
+                    return f"the {v.type.__name__}", (*first, *inner), (*path, *inner)
+        return None
+
+    @functools.cached_property
     def variable_defs(self) -> list[VariableDef]:
         """The definitions of the variables, in order."""
         return [d for _, d in _iter_definitions(self.root) if d[0] == "variable"]
@@ -192,6 +213,30 @@ def _iter_definitions(definition: Any, path: Path = ()) -> Iterator[tuple[Path, 
     if definition[0] in _PARENTS:
         for key, child in zip(definition.keys, definition.children, strict=True):
             yield from _iter_definitions(child, (*path, key))
+
+
+def check_is_tree(where: str, definition: GraphDef) -> None:
+    """Check that a structure is a tree of pytree nodes, as `graph=False` requires.
+
+    Raises:
+      ArgumentError: a variable occurs twice, there is a cycle, or a class is no pytree node.
+    """
+    if definition.tree_violation is None:
+        return
+    name, first, second = definition.tree_violation
+    if first == second:
+        raise ArgumentError(
+            f"{where}, graph=False",
+            expected="objects that are pytree nodes",
+            got=f"{name} at {format_path(first) or 'the root'}, whose class was declared with pytree=False",
+            fix="pass graph=True, or declare the class without pytree=False",
+        )
+    raise ArgumentError(
+        f"{where}, graph=False",
+        expected="a tree, in which each variable occurs once",
+        got=f"{name} at {format_path(first) or 'the root'} again at {format_path(second)}",
+        fix="pass graph=True, which preserves shared references, or create a second variable with nnx.clone",
+    )
 
 
 def describe_difference(expected: GraphDef, got: GraphDef) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 
 from phalanx.core import ArgumentError, ArgumentTypeError
 from phalanx.nnx.filters import Filter, Predicate, to_predicate
+from phalanx.nnx.graph_mode import is_tree_mode
 from phalanx.nnx.graphlib.graph_build import StructureMismatch, build, build_from_leaves, build_nested
-from phalanx.nnx.graphlib.graph_def import GraphDef
+from phalanx.nnx.graphlib.graph_def import GraphDef, check_is_tree
 from phalanx.nnx.graphlib.graph_walk import Graph, Walk, get_entry, get_graph, iter_entries
 from phalanx.nnx.graphlib.states import (
     FlatState,
@@ -37,12 +38,20 @@ def _get_state(graph: Graph, node: PyTree) -> State:
     return State.from_flat_path(graph.leaves(node))
 
 
+def _get_graph(where: str, node: PyTree, graph: bool | None) -> Graph:
+    """The graph of a node, after a check in tree mode."""
+    found = get_graph(node)
+    if is_tree_mode(graph):
+        check_is_tree(where, found.definition)
+    return found
+
+
 def graphdef(node: PyTree, /, *, graph: bool | None = None) -> GraphDef:
     """Return the structure of a module, or of a tree of modules.
 
     Args:
       node: the module or the tree.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       The `GraphDef`.
@@ -52,7 +61,7 @@ def graphdef(node: PyTree, /, *, graph: bool | None = None) -> GraphDef:
       >>> nnx.graphdef([nnx.Param(1.0)]) is nnx.graphdef([nnx.Param(2.0)])
       True
     """
-    return get_graph(node).definition
+    return _get_graph("graphdef", node, graph).definition
 
 
 def split(node: PyTree, *filters: Filter, graph: bool | None = None) -> tuple:
@@ -62,7 +71,7 @@ def split(node: PyTree, *filters: Filter, graph: bool | None = None) -> tuple:
       node: a module, or a tree of modules.
       *filters: one state is returned for each filter; each leaf goes to the first filter that matches it. Without
         filters, one state with all leaves is returned.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       `(graphdef, state, ...)`. The states contain the variables of the module, not copies.
@@ -80,7 +89,7 @@ def split(node: PyTree, *filters: Filter, graph: bool | None = None) -> tuple:
       >>> list(params), list(rest)
       (['w'], ['n'])
     """
-    found = get_graph(node)
+    found = _get_graph("split", node, graph)
     if not filters:
         return found.definition, _get_state(found, node)
     return (found.definition, *split_leaves(found.leaves(node), filters, "split", exhaustive=True))
@@ -130,7 +139,7 @@ def state(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
     Args:
       node: a module, or a tree of modules.
       *filters: the leaves to return; leaves that no filter matches are omitted.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       A state, or a tuple with one for each filter if there are several.
@@ -140,7 +149,7 @@ def state(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
       >>> nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Param)
       State({'a': Param(value=1.0)})
     """
-    found = get_graph(node)
+    found = _get_graph("state", node, graph)
     if not filters:
         return _get_state(found, node)
     return unwrap_single(split_leaves(found.leaves(node), filters, "state", exhaustive=False))
@@ -152,7 +161,7 @@ def variables(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
     Args:
       node: a module, or a tree of modules.
       *filters: the variables to return.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       A state, or a tuple with one for each filter if there are several.
@@ -162,7 +171,7 @@ def variables(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
       >>> nnx.variables({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Cache)
       State({'b': Cache(value=2.0)})
     """
-    found = get_graph(node)
+    found = _get_graph("variables", node, graph)
     items = list(zip(found.paths, found.variables))
     return unwrap_single(split_leaves(items, filters or (...,), "variables", exhaustive=False))
 
@@ -241,7 +250,7 @@ def clone(node: PyTree, variables: bool = True, *, arrays: bool = False, graph: 
       node: a module, or a tree of modules.
       variables: whether to copy variables, or to share them with the original.
       arrays: whether to copy arrays as well. Arrays are immutable, so that a copy is only needed if they are donated.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       The new module.
@@ -252,7 +261,7 @@ def clone(node: PyTree, variables: bool = True, *, arrays: bool = False, graph: 
       >>> nnx.clone(a)["w"] is a["w"]
       False
     """
-    found = get_graph(node)
+    found = _get_graph("clone", node, graph)
 
     def copy_arrays(x: Any) -> Any:
         return tree_map(lambda leaf: leaf.copy() if hasattr(leaf, "copy") else leaf, x) if arrays else x
@@ -332,7 +341,7 @@ def iter_graph(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[
 
     Args:
       node: a module, or a tree of modules.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Yields:
       Pairs (path, value).
@@ -342,6 +351,8 @@ def iter_graph(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[
       >>> [path for path, _ in nnx.iter_graph({"a": [nnx.Param(1.0)]})]
       [('a', 0), ('a',), ()]
     """
+    if is_tree_mode(graph):
+        check_is_tree("iter_graph", get_graph(node).definition)
     yield from _iter_postorder(node, (), set())
 
 
@@ -358,7 +369,7 @@ def _iter_postorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, 
 def iter_objects(node: PyTree, only: Filter) -> Iterator[Any]:
     """Iterate over the objects in a graph that a filter matches."""
     predicate = to_predicate(only)
-    return (x for path, x in iter_graph(node) if isinstance(x, Object) and predicate(path, x))
+    return (x for path, x in _iter_postorder(node, (), set()) if isinstance(x, Object) and predicate(path, x))
 
 
 def find_duplicates(node: PyTree, /, *, only: Filter = ...) -> list[list[Path]]:
@@ -400,7 +411,8 @@ def map(
     Args:
       f: the function. If it returns a value for a variable, the result has a variable of the same type with that value.
       node: a module, or a tree of modules.
-      graph, recreate_variables: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
+      recreate_variables: accepted for compatibility with Flax.
 
     Returns:
       The new graph.
@@ -410,7 +422,7 @@ def map(
       >>> nnx.map(lambda path, w: w.value + 1, {"a": nnx.Param(1.0)})
       {'a': Param(value=2.0)}
     """
-    found = get_graph(node)
+    found = _get_graph("map", node, graph)
     # A variable that `f` returns replaces the original one; any other value is set in a copy.
     mapped = [
         y if isinstance(y := f(p, v), Variable) else v.copy(y)
@@ -426,7 +438,7 @@ def recursive_map(f: Callable[[Path, Any], Any], node: PyTree, /, *, graph: bool
     Args:
       f: the function; it receives copies, which it may change or replace.
       node: a module, or a tree of modules.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       The new graph.
@@ -438,7 +450,7 @@ def recursive_map(f: Callable[[Path, Any], Any], node: PyTree, /, *, graph: bool
       >>> nnx.recursive_map(off, model) == [nnx.identity, nnx.identity]
       True
     """
-    return _map_postorder(f, clone(node, variables=False), (), {})
+    return _map_postorder(f, clone(node, variables=False, graph=graph), (), {})
 
 
 def _map_postorder(f: Callable[[Path, Any], Any], x: Any, path: Path, done: dict[int, Any]) -> Any:
@@ -566,11 +578,12 @@ def set_metadata(node: PyTree, /, *, only: Filter = ..., **metadata: Any) -> Non
             variable.set_metadata(**metadata)
 
 
-def flatten(node: PyTree, /, **_: object) -> tuple[GraphDef, FlatState]:
+def flatten(node: PyTree, /, *, graph: bool | None = None, **_: object) -> tuple[GraphDef, FlatState]:
     """Return the structure of a module and its leaves by path.
 
     Args:
       node: a module, or a tree of modules.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
       **_: accepted for compatibility with Flax.
 
     Returns:
@@ -582,7 +595,7 @@ def flatten(node: PyTree, /, **_: object) -> tuple[GraphDef, FlatState]:
       >>> leaves.paths
       [('a', 0)]
     """
-    found = get_graph(node)
+    found = _get_graph("flatten", node, graph)
     return found.definition, _get_state(found, node).flat_state()
 
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import ArgumentError, TreeError, format_code_position
+from phalanx.core import ArgumentError, ArgumentTypeError, TreeError, format_code_position
 from phalanx.engine.cache import Cache
+from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.graphlib import describe_difference, format_path, get_joint_graph
 from phalanx.nnx.objects import ROOTS, is_root
 from phalanx.nnx.rngs import RngState
@@ -25,6 +26,7 @@ from phalanx.nnx.transforms.lifting import (
     Lifted,
     LiftedArguments,
     Outputs,
+    bind_keywords,
     call_lifted,
     check_structure_kept,
     decorator_if_missing,
@@ -39,8 +41,8 @@ from phalanx.tree import flatten_axes, tree_flatten, tree_map
 from phalanx.typing import ArrayLike, PyTree
 
 
-def _make_branch(fun: Callable) -> Lifted:
-    return get_cached_body(fun, "branch", lambda call: Lifted(call, all_values=True))
+def _make_branch(fun: Callable, mode: GraphMode) -> Lifted:
+    return get_cached_body(fun, ("branch", mode), lambda call: Lifted(call, all_values=True, mode=mode))
 
 
 def cond(
@@ -57,7 +59,7 @@ def cond(
       pred: a boolean or numeric scalar.
       true_fun, false_fun: functions of the operands, whose results have the same structure and types.
       *operands: the arguments of the functions.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The result of the selected function. Its changes to modules are written back to the caller's modules.
@@ -74,8 +76,10 @@ def cond(
       2.0
     """
     # `branches` are also passed as makers: only variables that one of them sets are written back.
-    branches = _make_branch(true_fun), _make_branch(false_fun)
-    return call_lifted(functools.partial(lax.cond, unwrap(pred), *branches), operands, {}, branches)
+    mode = resolve_mode(graph, graph_updates)
+    branches = _make_branch(true_fun, mode), _make_branch(false_fun, mode)
+    apply = functools.partial(lax.cond, unwrap(pred), *branches)
+    return call_lifted("cond", apply, operands, {}, mode, branches)
 
 
 def switch(
@@ -91,7 +95,7 @@ def switch(
       index: an integer scalar, clamped to the number of branches.
       branches: functions of the operands, whose results have the same structure and types.
       *operands: the arguments of the functions.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The result of the selected function. Its changes to modules are written back to the caller's modules.
@@ -106,8 +110,9 @@ def switch(
       >>> float(nnx.switch(1, [lambda w: w + 0, lambda w: w * w], w))
       9.0
     """
-    lifted = [_make_branch(f) for f in branches]
-    return call_lifted(functools.partial(lax.switch, unwrap(index), lifted), operands, {}, lifted)
+    mode = resolve_mode(graph, graph_updates)
+    lifted = [_make_branch(f, mode) for f in branches]
+    return call_lifted("switch", functools.partial(lax.switch, unwrap(index), lifted), operands, {}, mode, lifted)
 
 
 def replace_carried_modules(where: str, before: Sequence[Any], after: Sequence[Any]) -> None:
@@ -188,7 +193,7 @@ def while_loop(
       cond_fun: from the carried value to a boolean scalar.
       body_fun: from the carried value to the next one, of the same structure and types.
       init_val: the initial value.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The first value for which the condition is False. Its modules are the caller's modules, updated.
@@ -206,7 +211,7 @@ def while_loop(
       >>> int(nnx.while_loop(lambda n: n < 10, double, n).value)
       16
     """
-    parts = flatten_arguments(init_val)
+    parts = flatten_arguments(init_val, resolve_mode(graph, graph_updates), "while_loop")
     condition = get_cached_body(cond_fun, "condition", _make_condition)
     key = "while", parts.graph.definition
     body = get_cached_body(body_fun, key, lambda call: _LoopBody("while_loop", call))
@@ -231,7 +236,7 @@ def fori_loop(
       body_fun: `(i, value) -> value`, of the same structure and types.
       init_val: the initial value.
       unroll: as in `lax.fori_loop`.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The last value. Its modules are the caller's modules, updated.
@@ -249,7 +254,7 @@ def fori_loop(
       >>> nnx.fori_loop(0, 4, body, w) is w, int(w.value)
       (True, 6)
     """
-    parts = flatten_arguments(init_val)
+    parts = flatten_arguments(init_val, resolve_mode(graph, graph_updates), "fori_loop")
     key = "for", parts.graph.definition
     body = get_cached_body(body_fun, key, lambda call: _LoopBody("fori_loop", call))
     return _finish(parts, lax.fori_loop(lower, upper, body, parts.to_pure(), unroll=unroll), body.written)
@@ -279,11 +284,19 @@ class _ScanBody:
       inputs: the option `in_axes`.
       out_axes: the option `out_axes`.
       axes: updates the dimension names of variables.
+      mode: the mode of the transformation.
     """
 
     def __init__(
-        self, fun: Callable, parts: LiftedArguments, inputs: InputPrefix, out_axes: PyTree, axes: AxisMetadata
+        self,
+        fun: Callable,
+        parts: LiftedArguments,
+        inputs: InputPrefix,
+        out_axes: PyTree,
+        axes: AxisMetadata,
+        mode: GraphMode,
     ):
+        self.mode = mode
         self.fun, self.inputs, self.out_axes, self.axes = fun, inputs, out_axes, axes
         self.definition, self.tree = parts.graph.definition, parts.tree
         self.sizes = [(len(variables), len(refs)) for variables, refs in parts.graph.groups]
@@ -312,6 +325,8 @@ class _ScanBody:
             if spec is None and isinstance(v, RngState):
                 # Every iteration draws the same numbers, so that the advanced counter is discarded.
                 v._value = initial
+        if not self.mode.updates:
+            self._check_stacked(inside, out)
         # The carry is taken first: it may copy the values of returned modules to carried modules.
         new_carry = self._take_carry(inside, out)
         outputs = inside.outputs(out)
@@ -322,6 +337,12 @@ class _ScanBody:
         # A carried variable is returned by the loop once at the end, and not stacked over the iterations.
         stacked = [None if s is Carry else x for x, s in zip(outputs.values, specs, strict=True)]
         return (new_carry, constant), Outputs(outputs.outcome, stacked)
+
+    def _check_stacked(self, inside: InnerModules, out: PyTree) -> None:
+        """Check the modules in the result that are stacked over the iterations."""
+        leaves, tree = tree_flatten(out, is_leaf=is_root)
+        specs = flatten_axes("scan, out_axes", tree, self.out_axes, is_leaf=is_prefix_leaf, lists_as_tuples=True)
+        inside.check_result([x for x, s in zip(leaves, specs, strict=True) if is_root(x) and s is not Carry], self.mode)
 
     def _take_carry(self, inside: InnerModules, out: PyTree) -> list[Any]:
         """The carried values after this iteration: the carried variables, then the carried leaves of the result."""
@@ -415,7 +436,7 @@ def scan(
         draws the same numbers in each iteration, and does not advance.
       out_axes: for the result: `nnx.Carry`, or the dimension along which results are stacked.
       transform_metadata: its `partition_name` is the name of the sliced dimension in the variables' `out_sharding`.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The loop. Changes to carried and sliced variables are written back to the caller's modules.
@@ -432,16 +453,25 @@ def scan(
       (6.0, [0.0, 1.0, 3.0, 6.0])
     """
     axes = AxisMetadata(transform_metadata)
+    mode = resolve_mode(graph, graph_updates)
     # One body for each structure of the arguments, so that the compiled loop is found again.
     bodies: Cache[Hashable, _ScanBody] = Cache("nnx.scan_bodies", 1024)
 
     @functools.wraps(f)
-    def scanned(*args: Any) -> Any:
-        parts = flatten_arguments((args, {}))
+    def scanned(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = bind_keywords(f, args, kwargs)
+        if kwargs:
+            raise ArgumentTypeError(
+                f"scan of {format_code_position(f)}",
+                expected="arguments by position, to which in_axes refers",
+                got=f"{', '.join(kwargs)}, which can only be passed by keyword",
+                fix="declare them as parameters that can be passed by position",
+            )
+        parts = flatten_arguments((args, {}), mode, "scan")
         inputs = InputPrefix("scan, in_axes", _check_length(in_axes, args), parts)
         key = (parts.graph.definition, parts.tree, tuple(inputs.leaves))
         if (body := bodies.get(key)) is None:
-            body = bodies[key] = _ScanBody(f, parts, inputs, out_axes, axes)
+            body = bodies[key] = _ScanBody(f, parts, inputs, out_axes, axes, mode)
         leaves = [x for x in parts.leaves if not isinstance(x, ROOTS)]
         carried, sliced, constant = body.partition(parts.values(), leaves)
         (carried, _), outputs = lax.scan(body, (carried, constant), sliced, length, reverse, unroll)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
+import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -28,16 +30,20 @@ from phalanx.core import (
 )
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.nnx.filters import Filter, to_predicate
-from phalanx.nnx.graphlib import Path, State, format_path, state, to_flat_state
-from phalanx.nnx.objects import ROOTS, Object
+from phalanx.nnx.graph_mode import FULL, GraphMode, resolve_mode
+from phalanx.nnx.graphlib import Path, State, build, format_path, state, to_flat_state
+from phalanx.nnx.objects import ROOTS, Object, is_root
 from phalanx.nnx.transforms.lifting import (
     InnerModules,
     Lifted,
     LiftedArguments,
     Outputs,
     PureModule,
+    bind_keywords,
     bind_static,
+    build_result,
     call_lifted,
+    check_unbound,
     decorator_if_missing,
     flatten_arguments,
     get_leaf_paths,
@@ -84,11 +90,12 @@ class _Selection:
       where: the transformation, for error messages.
       parts: the arguments, as `(args, kwargs)`.
       argnums: a position, a `DiffState`, or a sequence of these.
+      mode: the mode of the transformation. Unless it writes structures back, modules are differentiated as pytrees.
     """
 
-    def __init__(self, where: str, parts: LiftedArguments, argnums: ArgNums):
+    def __init__(self, where: str, parts: LiftedArguments, argnums: ArgNums, mode: GraphMode):
         sizes = [t.num_leaves for t in parts.tree.children()[0].children()]
-        self.parts = parts
+        self.parts, self.as_trees = parts, not mode.updates
         self.is_single = isinstance(argnums, DiffState) or not is_sequence(argnums)
         filters = _normalize_argnums(where, argnums, len(sizes))
         self.numbers = list(filters)
@@ -98,7 +105,7 @@ class _Selection:
         roots += [len(sizes)] * (len(parts.roots) - len(roots))
         leaves = list(zip(parts.paths(), parts.variables_and_arrays(), strict=True))
         self.is_selected = [
-            roots[root] in filters and _is_selected(filters[roots[root]], parts.roots[root], path, leaf)
+            roots[root] in filters and self._is_selected(filters[roots[root]], parts.roots[root], path, leaf)
             for (root, path), leaf in leaves
         ]
         self._check_shared_variables(where, roots, filters)
@@ -113,6 +120,12 @@ class _Selection:
                     fix=f"correct the filter in nnx.DiffState({number}, ...); nnx.state(argument) shows the variables",
                 )
 
+    def _is_selected(self, filter: Filter, root: object, path: Path, leaf: Any) -> bool:
+        if filter is None:
+            # Without a filter, the parameters of a module are selected, and all leaves of other arguments.
+            return isinstance(leaf, Param) if isinstance(root, Object) and not self.as_trees else True
+        return to_predicate(filter)(path, leaf)
+
     def _check_shared_variables(self, where: str, roots: Sequence[int], filters: Mapping[int, Filter]) -> None:
         """Check that a shared variable is differentiated in all arguments that contain it, or in none."""
         parts = self.parts
@@ -124,7 +137,7 @@ class _Selection:
         for argument, root in zip(roots, parts.roots, strict=True):
             for path, variable in iter_all_paths(root):
                 n = first[id(variable)]
-                selected = argument in filters and _is_selected(filters[argument], root, path, variable)
+                selected = argument in filters and self._is_selected(filters[argument], root, path, variable)
                 if selected != self.is_selected[n]:
                     pair = roots[parts.paths()[n][0]], argument
                     constant, differentiated = pair if selected else pair[::-1]
@@ -151,6 +164,10 @@ class _Selection:
 
     def gradients(self, bars: Sequence[Any]) -> Any:
         """The gradients in the structure of the differentiated arguments, with a state for each module."""
+        if self.as_trees:
+            arguments = InnerModules(self.to_pure(bars), FULL).args[0]
+            gradients = tuple(arguments[n] for n in self.numbers)
+            return gradients[0] if self.is_single else gradients
         parts, rest = self.parts, iter(bars)
         by_root: dict[int, list[tuple[Path, Any]]] = {}
         for (root, path), leaf, s in zip(parts.paths(), parts.variables_and_arrays(), self.is_selected, strict=True):
@@ -181,13 +198,6 @@ def _normalize_argnums(where: str, argnums: ArgNums, count: int) -> dict[int, Fi
     return filters
 
 
-def _is_selected(filter: Filter, root: object, path: Path, leaf: Any) -> bool:
-    if filter is None:
-        # Without a filter, the parameters of a module are selected, and all leaves of other arguments.
-        return isinstance(leaf, Param) if isinstance(root, Object) else True
-    return to_predicate(filter)(path, leaf)
-
-
 def _gradient_of_root(root: object, bars: Sequence[tuple[Path, Any]]) -> Any:
     return State.from_flat_path(bars) if isinstance(root, Object) else bars[0][1] if bars else None
 
@@ -216,14 +226,15 @@ class _Differentiated(Lifted):
       has_aux: whether it returns `(result, aux)`.
       to_pure: from the inputs to pure arguments, as `(args, kwargs)`.
       to_value: from the result to its value.
+      mode: the mode of the transformation.
     """
 
-    def __init__(self, fun: Callable, has_aux: bool, to_pure: Callable, to_value: Callable):
-        super().__init__(fun)
+    def __init__(self, fun: Callable, has_aux: bool, to_pure: Callable, to_value: Callable, mode: GraphMode):
+        super().__init__(fun, mode=mode)
         self._has_aux, self._to_pure, self._to_value = has_aux, to_pure, to_value
 
     def __call__(self, *inputs: Any) -> tuple[Any, Outputs]:
-        inside = InnerModules(self._to_pure(*inputs))
+        inside = InnerModules(self._to_pure(*inputs), self.mode)
         args, kwargs = inside.args
         out = self.fun(*args, **kwargs)
         return self._to_value(split_aux(self.fun, out)[0] if self._has_aux else out), inside.outputs(out)
@@ -250,7 +261,7 @@ def value_and_grad(
         variables that the filter of a `DiffState` matches.
       has_aux: whether `f` returns `(result, aux)`.
       holomorphic, allow_int: as in `phalanx.value_and_grad`.
-      reduce_axes, graph, graph_updates: accepted for compatibility with Flax.
+      reduce_axes, graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       A function that returns `(value, gradient)`. The gradient of a module is a `State` of variables of the same types.
@@ -267,12 +278,15 @@ def value_and_grad(
       (9.0, 6.0)
     """
 
+    mode = resolve_mode(graph, graph_updates)
+
     @api_boundary
     @functools.wraps(f)
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple:
-        parts = flatten_arguments((args, kwargs))
-        selection = _Selection("grad", parts, argnums)
-        loss = _Differentiated(f, has_aux, selection.to_pure, unwrap)
+        args, kwargs = bind_keywords(f, args, kwargs)
+        parts = flatten_arguments((args, kwargs), mode, "grad")
+        selection = _Selection("grad", parts, argnums, mode)
+        loss = _Differentiated(f, has_aux, selection.to_pure, unwrap, mode)
         differentiated = transforms.value_and_grad(loss, has_aux=True, holomorphic=holomorphic, allow_int=allow_int)
         # The primal outputs are auxiliary data of the differentiated function, so that `f` is traced only once.
         (_, outputs), bars = differentiated(selection.values())
@@ -297,7 +311,7 @@ def grad(
 
     Args:
       f, argnums, has_aux, holomorphic, allow_int: as in `value_and_grad`.
-      reduce_axes, graph, graph_updates: accepted for compatibility with Flax.
+      reduce_axes, graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       A function that returns the gradient, or `(gradient, aux)` if `has_aux`.
@@ -309,7 +323,15 @@ def grad(
       >>> float(nnx.grad(lambda w, n: w * w * n)(model.w, model.n).value)
       20.0
     """
-    both = value_and_grad(f, argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int)
+    both = value_and_grad(
+        f,
+        argnums=argnums,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+        allow_int=allow_int,
+        graph=graph,
+        graph_updates=graph_updates,
+    )
 
     @api_boundary
     @functools.wraps(f)
@@ -324,8 +346,9 @@ def _as_positional(*pure: Any) -> tuple[tuple, dict[str, Any]]:
     return pure, {}
 
 
+@decorator_if_missing
 def vjp(
-    f: Callable,
+    f: Any = MISSING,
     *primals: Any,
     has_aux: bool = False,
     reduce_axes: Sequence[Hashable] = (),
@@ -338,7 +361,7 @@ def vjp(
       f: the function. Without further arguments, a function of the primals is returned.
       *primals: the arguments of `f`.
       has_aux: whether `f` returns `(result, aux)`.
-      reduce_axes, graph, graph_updates: accepted for compatibility with Flax.
+      reduce_axes, graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       `(result, f_vjp)`, followed by `aux` if `has_aux`. `f_vjp(cotangent)` returns a tuple with a cotangent for each
@@ -352,12 +375,12 @@ def vjp(
       >>> float(y), float(w_bar.value), float(x_bar)
       (6.0, 2.0, 3.0)
     """
+    mode = resolve_mode(graph, graph_updates)
     if not primals:
-        return functools.partial(vjp, f, has_aux=has_aux)
-    parts = flatten_arguments((primals, {}))
-    _, pure_vjp, outputs = transforms.vjp(
-        _Differentiated(f, has_aux, _as_positional, as_pure), *parts.to_pure()[0], has_aux=True
-    )
+        return functools.partial(vjp, f, has_aux=has_aux, graph=mode.graph, graph_updates=mode.updates)
+    parts = flatten_arguments((primals, {}), mode, "vjp")
+    function = _Differentiated(f, has_aux, _as_positional, as_pure, mode)
+    _, pure_vjp, outputs = transforms.vjp(function, *parts.to_pure()[0], has_aux=True)
 
     def f_vjp(cotangent: PyTree) -> tuple:
         return InnerModules(pure_vjp(as_pure(cotangent))).args
@@ -366,8 +389,9 @@ def vjp(
     return (out[0], f_vjp, out[1]) if has_aux else (out, f_vjp)
 
 
+@decorator_if_missing
 def jvp(
-    f: Callable,
+    f: Any = MISSING,
     primals: Sequence[Any] = MISSING,
     tangents: Sequence[Any] = MISSING,
     *,
@@ -383,7 +407,7 @@ def jvp(
       tangents: a tangent for each argument. The tangent of a module is a module of the same structure or a state;
         variables that the state omits, and variables that are not of floating dtype, have a zero tangent.
       has_aux: whether `f` returns `(result, aux)`.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       `(result, tangent)`, followed by `aux` if `has_aux`. Changes that `f` makes to modules are written back to the
@@ -398,11 +422,12 @@ def jvp(
       >>> [float(x) for x in nnx.jvp(lambda w: w * w, (w,), (w.replace(1.0),))]
       [9.0, 6.0]
     """
+    mode = resolve_mode(graph, graph_updates)
     if primals is MISSING:
-        return functools.partial(jvp, f, has_aux=has_aux)
-    parts = flatten_arguments((tuple(primals), {}))
+        return functools.partial(jvp, f, has_aux=has_aux, graph=mode.graph, graph_updates=mode.updates)
+    parts = flatten_arguments((tuple(primals), {}), mode, "jvp")
     pure = parts.to_pure()[0]
-    function = _Differentiated(f, has_aux, _as_positional, as_pure)
+    function = _Differentiated(f, has_aux, _as_positional, as_pure, mode)
     _, out_dot, outputs = transforms.jvp(function, pure, _to_pure_tangents(pure, tuple(tangents)), has_aux=True)
     out = write_back(parts, outputs)
     return (out[0], out_dot, out[1]) if has_aux else (out, out_dot)
@@ -447,9 +472,8 @@ def _fill_tangent(primal: PureModule, tangent: PyTree) -> PureModule:
     values = []
     for x, bar in zip(primal.values, to_pure_cotangent("jvp, argument tangents", primal, tangent).values, strict=True):
         # Integers have tangents of dtype float0, as everywhere in Phalanx.
-        is_inexact = dtypes.issubdtype(get_aval(x).dtype, np.inexact)
-        zero = jnp.zeros_like(x) if is_inexact else np.zeros(np.shape(x), dtypes.float0)
-        values.append(bar if is_inexact and bar is not None else zero)
+        zero = jnp.zeros_like(x) if _is_inexact(x) else np.zeros(np.shape(x), dtypes.float0)
+        values.append(zero if bar is None else bar)
     return PureModule(primal.definition, primal.number, values)
 
 
@@ -477,21 +501,31 @@ def to_pure_cotangent(where: str, argument: Any, bar: Any) -> Any:
             got=f"one with {', '.join(unknown)}",
             fix="start from nnx.state(module), or from the state in inputs_bar, and set the values in it",
         )
-    return PureModule(argument.definition, argument.number, as_pure([bars.get(p) for p in paths]))
+    # Integers have no cotangent; a module that a rule returns has values for them as well.
+    values = [as_pure(bars.get(p)) if _is_inexact(x) else None for p, x in zip(paths, argument.values, strict=True)]
+    return PureModule(argument.definition, argument.number, values)
+
+
+def _is_inexact(x: PyTree) -> bool:
+    return any(dtypes.issubdtype(get_aval(leaf).dtype, np.inexact) for leaf in tree_flatten(x)[0])
 
 
 class custom_vjp:
     """A function of modules with a user-defined reverse derivative.
 
-    `fwd(*args) -> (result, residuals)` computes the result and residuals, which may contain modules.
-    `bwd(residuals, (inputs_bar, result_bar)) -> cotangents` returns a cotangent for each argument: a state for a
-    module, an array for an array. `inputs_bar` has for each module the state of the cotangents of its variables' new
-    values, and None for other arguments.
+    `fwd(*args) -> (result, residuals)` computes the result and residuals, which may contain modules. With
+    `graph_updates=True`, `bwd(residuals, (inputs_bar, result_bar)) -> cotangents` returns a cotangent for each
+    differentiable argument: a state or a module for a module, an array for an array. `inputs_bar` has for each module
+    the state of the cotangents of its variables' new values, and None for other arguments. Otherwise the rule is
+    `bwd(residuals, result_bar)`; if it has a parameter `updates_g`, that is a tuple of the arguments with the
+    cotangent of each variable that the function sets, and None in all other places.
 
     Args:
       fun: the function. If omitted, a decorator is returned.
-      nondiff_argnums: the positions of arguments without derivative, which are the first arguments of `bwd`.
-      graph, graph_updates: accepted for compatibility with Flax.
+      nondiff_argnums: the positions of arguments without derivative, which are the first arguments of `bwd`. A
+        `DiffState` keeps its argument differentiable: the cotangents of other variables than those it selects may be
+        omitted.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Examples:
       >>> from phalanx import nnx
@@ -509,18 +543,23 @@ class custom_vjp:
         self,
         fun: Callable = MISSING,
         *,
-        nondiff_argnums: Sequence[int] = (),
+        nondiff_argnums: Sequence[int | DiffState] = (),
         graph: bool | None = None,
         graph_updates: bool | None = None,
     ):
         functools.update_wrapper(self, fun)
         self.fun = fun
-        self.nondiff_argnums = tuple(nondiff_argnums)
+        self.nondiff_argnums = tuple(n for n in nondiff_argnums if not isinstance(n, DiffState))
+        self._mode = resolve_mode(graph, graph_updates)
         self._fwd: Callable | None = None
         self._bwd: Callable | None = None
 
     def __new__(cls, fun: Callable = MISSING, **options: Any) -> Any:
-        return functools.partial(cls, **options) if fun is MISSING else object.__new__(cls)
+        if fun is MISSING:
+            mode = resolve_mode(options.pop("graph", None), options.pop("graph_updates", None))
+            return functools.partial(cls, **options, graph=mode.graph, graph_updates=mode.updates)
+        check_unbound("custom_vjp", fun)
+        return object.__new__(cls)
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False) -> None:
         """Set the rules.
@@ -531,7 +570,7 @@ class custom_vjp:
         """
         self._fwd, self._bwd = fwd, bwd
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._fwd is None or self._bwd is None:
             raise TraceError(
                 f"call of {format_code_position(self.fun)}",
@@ -539,19 +578,24 @@ class custom_vjp:
                 got="no rules",
                 fix=f"define the rules first: {getattr(self.fun, '__name__', 'f')}.defvjp(fwd, bwd)",
             )
-        # Arguments without derivative are bound, so that the rules of `custom_vjp` see differentiable arguments only.
-        call, dynamic = bind_static(self.fun, args, self.nondiff_argnums)
-        fwd, _ = bind_static(self._fwd, args, self.nondiff_argnums)
-        bwd = functools.partial(self._bwd, *[args[n] for n in self.nondiff_argnums])
-        parts = flatten_arguments((dynamic, {}))
+        args, _ = bind_keywords(self.fun, args, kwargs)
+        constants = {n % len(args) for n in self.nondiff_argnums}
+        # Arguments without derivative are bound unless they hold variables, which the function may set.
+        bound = [n for n in constants if not any(map(is_root, tree_flatten(args[n], is_leaf=is_root)[0]))]
+        call, dynamic = bind_static(self.fun, args, bound)
+        fwd, _ = bind_static(self._fwd, args, bound)
+        bwd = functools.partial(self._bwd, *[args[n] for n in sorted(constants)])
+        is_constant = [n in constants for n in range(len(args)) if n not in bound]
+        parts = flatten_arguments((dynamic, {}), self._mode, "custom_vjp")
         pure = parts.to_pure()[0]
-        function = Lifted(call, all_values=True)
+        function = Lifted(call, all_values=True, mode=self._mode)
         lifted = custom_rules.custom_vjp(function)
-        lifted.defvjp(functools.partial(self._forward, function, fwd), functools.partial(self._backward, bwd, pure))
+        backward = functools.partial(self._backward, function, bwd, pure, is_constant)
+        lifted.defvjp(functools.partial(self._forward, function, fwd), backward)
         return write_back(parts, lifted(*pure), [function])
 
     def _forward(self, function: Lifted, fwd: Callable, *pure: Any) -> tuple:
-        inside = InnerModules((pure, {}))
+        inside = InnerModules((pure, {}), self._mode)
         result = fwd(*inside.args[0])
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise ArgumentTypeError(
@@ -566,23 +610,55 @@ class custom_vjp:
         function.note_written(outputs.outcome)
         return outputs, flatten_arguments(result[1]).to_pure()
 
-    def _backward(self, bwd: Callable, pure: tuple, residuals: Any, bars: Outputs) -> tuple:
+    def _backward(
+        self, function: Lifted, bwd: Callable, pure: tuple, is_constant: list[bool], residuals: Any, bars: Outputs
+    ) -> tuple:
         outcome, values = bars.outcome, list(bars.values)
-        # The cotangents arrive in the structure of the outputs of the lifted function: results first, then variables.
-        # A module in the result has no cotangent of its own, and gets the last value.
-        rest = iter(values)
-        out_bar = outcome.tree.unflatten([values[-1] if is_node else next(rest) for is_node in outcome.is_node])
         of_variable = {o.number: x for o, x in zip(outcome.origins, values, strict=True) if o.kind == "variable"}
-        result = bwd(InnerModules(residuals).args, (tuple(_get_state_bar(m, of_variable) for m in pure), out_bar))
+        differentiated = [m for m, constant in zip(pure, is_constant, strict=True) if not constant]
+        saved = InnerModules(residuals).args
+        if self._mode.updates:
+            # The cotangents arrive in the structure of the outputs of the lifted function: results first, then
+            # variables. A module in the result has no cotangent of its own, and gets the last value.
+            rest = iter(values)
+            out_bar = outcome.tree.unflatten([values[-1] if is_node else next(rest) for is_node in outcome.is_node])
+            result = bwd(saved, (tuple(_get_state_bar(m, of_variable) for m in differentiated), out_bar))
+        else:
+            set_bars = {n: x for n, x in of_variable.items() if n in function.written[outcome]}
+            options = {"updates_g": tuple(mask_arguments(differentiated, set_bars))}
+            result = bwd(saved, build_result(outcome, values), **(options if _has_parameter(bwd, "updates_g") else {}))
         where = f"bwd rule of {format_code_position(self.fun)}"
-        if not isinstance(result, tuple | list) or len(result) != len(pure):
+        count = len(differentiated)
+        if not isinstance(result, tuple | list) or len(result) != count:
             raise TreeError(
                 where,
-                expected=f"a tuple of {len(pure)} cotangents, one for each differentiable argument",
+                expected=f"a tuple of {count} cotangents, one for each differentiable argument",
                 got=f"{type(result).__name__} of {len(result)}" if isinstance(result, tuple) else repr(result),
-                fix=f"return a tuple of length {len(pure)}, with None for arguments whose cotangent is zero",
+                fix=f"return a tuple of length {count}, with None for arguments whose cotangent is zero",
             )
-        return tuple(to_pure_cotangent(where, m, x) for m, x in zip(pure, result, strict=True))
+        results = iter(result)
+        return tuple(
+            None if constant else to_pure_cotangent(where, m, next(results)) for m, constant in zip(pure, is_constant)
+        )
+
+
+def _has_parameter(f: Callable, name: str) -> bool:
+    parameters = inspect.signature(f).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def mask_arguments(pure: Sequence[Any], bars: Mapping[int, Any]) -> list[Any]:
+    """The arguments with the cotangents of some variables by number, and None in place of all other leaves."""
+    leaves, tree = tree_flatten(pure, is_leaf=is_pure)
+    definition = next((x.definition for x in leaves if is_pure(x)), None)
+    if definition is None:
+        return [None] * len(pure)
+    variables = (
+        d.type.from_metadata(bars[i], {}) if i in bars else None for i, d in enumerate(definition.variable_defs)
+    )
+    root = build(definition.root, variables, itertools.repeat(None), {}, {})
+    roots = root if definition.is_joint else [root]
+    return tree.unflatten([roots[x.number] if is_pure(x) else None for x in leaves])
 
 
 def _get_state_bar(argument: Any, of_variable: Mapping[int, Any]) -> Any:
@@ -609,7 +685,7 @@ def remat(
     Args:
       f: the function. If omitted, a decorator is returned.
       prevent_cse, static_argnums, policy: as in `phalanx.checkpoint`.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The function, or a decorator.
@@ -620,12 +696,13 @@ def remat(
       6.0
     """
     numbers = parse_positions("nnx.remat, argument static_argnums", static_argnums)
+    mode = resolve_mode(graph, graph_updates)
 
     @functools.wraps(f)
     def rematerialized(*args: Any, **kwargs: Any) -> Any:
         call, dynamic = bind_static(f, args, numbers)
-        lifted = transforms.checkpoint(Lifted(call), prevent_cse=prevent_cse, policy=policy)
-        return call_lifted(lifted, dynamic, kwargs)
+        lifted = transforms.checkpoint(Lifted(call, mode=mode), prevent_cse=prevent_cse, policy=policy)
+        return call_lifted("remat", lifted, dynamic, kwargs, mode)
 
     return rematerialized
 

@@ -8,10 +8,18 @@ from typing import Any
 
 from phalanx import spmd
 from phalanx.core import ShapeDtypeStruct, get_aval, parse_positions
+from phalanx.nnx.graph_mode import resolve_mode
 from phalanx.nnx.graphlib import map as map_graph
 from phalanx.nnx.objects import is_array
 from phalanx.nnx.sharding.logical_axis_rules import shard_by_names
-from phalanx.nnx.transforms.lifting import Lifted, bind_static, call_lifted, decorator_if_missing, flatten_arguments
+from phalanx.nnx.transforms.lifting import (
+    Lifted,
+    bind_static,
+    call_lifted,
+    check_unbound,
+    decorator_if_missing,
+    flatten_arguments,
+)
 from phalanx.nnx.variable import MISSING, is_variable
 from phalanx.tree import tree_map
 from phalanx.typing import PyTree
@@ -25,7 +33,7 @@ def eval_shape(
     Args:
       f: the function.
       *args, **kwargs: its arguments, which are not changed.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The result, with a `ShapeDtypeStruct` for each array, also inside modules. Under a mesh, variables with
@@ -37,10 +45,14 @@ def eval_shape(
       >>> nnx.eval_shape(lambda: nnx.Param(jnp.zeros((1000, 1000))))
       Param(value=ShapeDtypeStruct(shape=(1000, 1000), dtype=float32))
     """
+    check_unbound("eval_shape", f)
+    mode = resolve_mode(graph, graph_updates)
     # Numbers among the arguments become shapes first, so that `map_graph` treats them as leaves.
     shapes = tree_map(lambda x: x if is_variable(x) else _to_shape(x), (args, kwargs), is_leaf=is_variable)
-    shape_args, shape_kwargs = map_graph(lambda path, x: tree_map(_to_shape, x), shapes)
-    out = call_lifted(functools.partial(spmd.eval_shape, Lifted(f)), shape_args, shape_kwargs)
+    shape_args, shape_kwargs = map_graph(lambda path, x: tree_map(_to_shape, x), shapes, graph=True)
+    out = call_lifted(
+        "eval_shape", functools.partial(spmd.eval_shape, Lifted(f, mode=mode)), shape_args, shape_kwargs, mode
+    )
     # The types that `eval_shape` returns have no shardings; these are added according to the metadata.
     for variable in flatten_arguments(out).graph.variables:
         value, names = variable.raw_value, variable.sharding_names
@@ -70,7 +82,7 @@ def make_jaxpr(
     Args:
       f: the function. If omitted, a decorator is returned.
       static_argnums: the positions of arguments that are not traced.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       A function from arguments to the `Jaxpr`. Its inputs are the variables of each module by path and the arrays; its
@@ -84,11 +96,12 @@ def make_jaxpr(
         in (b,) }
     """
     numbers = parse_positions("nnx.make_jaxpr, argument static_argnums", static_argnums)
+    mode = resolve_mode(graph, graph_updates)
 
     @functools.wraps(f)
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Any:
         call, dynamic = bind_static(f, args, numbers)
-        pure_args, pure_kwargs = flatten_arguments((dynamic, kwargs)).to_pure()
-        return spmd.make_jaxpr(Lifted(call))(*pure_args, **pure_kwargs)
+        pure_args, pure_kwargs = flatten_arguments((dynamic, kwargs), mode, "make_jaxpr").to_pure()
+        return spmd.make_jaxpr(Lifted(call, mode=mode))(*pure_args, **pure_kwargs)
 
     return jaxpr_maker

@@ -16,6 +16,7 @@ from typing import Any
 from phalanx.core import TreeError, current_scope, state
 from phalanx.engine import Cache, api_boundary, hide_frames, mark_api_boundary
 from phalanx.engine.pytree import flatten
+from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.graphlib import GraphDef, State, describe_difference, flatten_state, get_entry, get_joint_graph
 from phalanx.nnx.objects import ROOTS, Object, is_root
 from phalanx.nnx.trace_level import check_not_leaked
@@ -24,6 +25,7 @@ from phalanx.nnx.transforms.lifting import (
     LiftedArguments,
     Outputs,
     OutputSpec,
+    check_unbound,
     flatten_arguments,
     get_leaf_paths,
     insert_static,
@@ -227,7 +229,7 @@ _NO_MODULES = get_joint_graph(())
 def _make_cache_entry(call: CompiledCall, outputs: Outputs) -> tuple:
     """Everything that a call needs to run a compiled program, in the order in which the fast path unpacks it."""
     outcome = outputs.outcome
-    rebuilt = None if outcome.rebuild is None else outcome
+    rebuilt = None if outcome.rebuild is None and not outcome.metadata else outcome
     unflatten = outcome.tree.unflatten
     return call.moves, call.run, call.handlers, call.out_types, outcome.changed, outcome.num_out, unflatten, rebuilt
 
@@ -238,10 +240,11 @@ class LiftedJit:
     Args:
       fun: the function.
       options: the options of `phalanx.jit`; the shardings are prefixes that may contain a `StateSharding`.
+      mode: the mode of the transformation.
     """
 
-    def __init__(self, fun: Callable, options: dict[str, Any]):
-        self._fun = fun
+    def __init__(self, fun: Callable, options: dict[str, Any], mode: GraphMode):
+        self._fun, self._mode = fun, mode
         self._in_shardings = options.pop("in_shardings")
         self._out_shardings = options.pop("out_shardings")
         self._options = options
@@ -330,7 +333,7 @@ class LiftedJit:
           args, kwargs: the caller's arguments.
         """
         dynamic, named, statics = self._take_statics(args, kwargs)
-        parts = flatten_arguments((dynamic, named))
+        parts = flatten_arguments((dynamic, named), self._mode, "jit")
         pure_args, pure_kwargs = parts.to_pure()
         values = {k: x.value for k, x in statics}
         pure_kwargs |= {k: x for k, x in values.items() if isinstance(k, str)}
@@ -351,12 +354,14 @@ class LiftedJit:
     def _get_inner(self, parts: LiftedArguments) -> Any:
         """The compiled function of pure arguments; with shardings, which depend on it, one for each structure."""
         if self._in_shardings is None and self._out_shardings is None:
-            return self._inner.get_or_make(None, lambda: plain_jit(_Compiled(self._fun), **self._options))
+            return self._inner.get_or_make(
+                None, lambda: plain_jit(_Compiled(self._fun, mode=self._mode), **self._options)
+            )
         key = parts.graph.definition, parts.tree
         if (inner := self._inner.get(key)) is None:
             inputs = InputPrefix("jit, in_shardings", self._in_shardings, parts)
             shardings = inputs.to_pure(parts)[0] if self._in_shardings is not None else None
-            function = _Sharded(self._fun, self._out_shardings, inputs)
+            function = _Sharded(self._fun, self._out_shardings, inputs, self._mode)
             inner = self._inner[key] = plain_jit(
                 function, in_shardings=shardings, out_shardings=function.out_shardings, **self._options
             )
@@ -413,10 +418,11 @@ class _Sharded(_Compiled):
       fun: the user's function.
       prefix: the option `out_shardings`.
       inputs: the option `in_shardings`, broadcast to the arguments.
+      mode: the mode of the transformation.
     """
 
-    def __init__(self, fun: Callable, prefix: PyTree, inputs: InputPrefix):
-        super().__init__(fun)
+    def __init__(self, fun: Callable, prefix: PyTree, inputs: InputPrefix, mode: GraphMode):
+        super().__init__(fun, mode=mode)
         self._prefix, self._inputs = prefix, inputs
         # Filled whenever the function is traced; `jit` reads it right afterwards.
         self.out_shardings = Outputs(None, [])
@@ -532,8 +538,7 @@ def jit(
         `StateSharding`. Changed variables keep the sharding of the corresponding input.
       static_argnums, static_argnames, donate_argnums, donate_argnames: as in `phalanx.jit`.
       keep_unused, device, backend, inline, compiler_options: as in `phalanx.jit`.
-      graph, graph_updates: accepted for compatibility with Flax; shared references and changes of structure are
-        always preserved.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The compiled function, with the stages `trace`, `lower` and `eval_shape` as methods.
@@ -565,9 +570,13 @@ def jit(
         inline=inline,
         compiler_options=compiler_options,
     )
-    if fun is None:
-        return lambda f: jit(f, **options)
-    return LiftedJit(fun, options).function()
+    mode = resolve_mode(graph, graph_updates)
+
+    def compile_lazily(f: Callable) -> Callable:
+        check_unbound("jit", f)
+        return LiftedJit(f, options.copy(), mode).function()
+
+    return compile_lazily if fun is None else compile_lazily(fun)
 
 
 def jit_partial(fun: Callable, *partial_args: Any, **options: Any) -> Callable:

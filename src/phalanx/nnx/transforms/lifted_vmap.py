@@ -13,10 +13,12 @@ from typing import Any
 
 from phalanx import spmd, transforms
 from phalanx.engine.cache import Cache
+from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.transforms.lifting import (
     InnerModules,
     Lifted,
     Outputs,
+    bind_keywords,
     decorator_if_missing,
     flatten_arguments,
     write_back,
@@ -81,15 +83,17 @@ class AxisMetadata:
 class _Mapped(Lifted):
     """A lifted function that determines the mapped dimensions of its outputs when it is traced."""
 
-    def __init__(self, fun: Callable, where: str, prefix: Any, inputs: InputPrefix, axes: AxisMetadata):
-        super().__init__(fun)
+    def __init__(
+        self, fun: Callable, where: str, prefix: Any, inputs: InputPrefix, axes: AxisMetadata, mode: GraphMode
+    ):
+        super().__init__(fun, mode=mode)
         self._where, self._prefix, self._inputs, self._axes = where, prefix, inputs, axes
         # The outputs are known only after tracing, so that this object, the `out_axes` of the transformation, is
         # filled by `__call__` before the transformation reads it.
         self.out_axes = Outputs(None, [])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Outputs:
-        inside = InnerModules((args, kwargs))
+        inside = InnerModules((args, kwargs), self.mode)
         self._axes.remove(inside, self._inputs.values)
         inner_args, inner_kwargs = inside.args
         outputs = inside.outputs(self.fun(*inner_args, **inner_kwargs))
@@ -104,6 +108,7 @@ def _map_modules(
     transform: Callable,
     fun: Callable,
     options: Mapping[str, Any],
+    mode: GraphMode,
     metadata: Mapping[str, Any] = {},
     default: Any = 0,
 ) -> Callable:
@@ -114,6 +119,7 @@ def _map_modules(
       transform: the ordinary transformation, called with a function and the two options.
       fun: the user's function.
       options: the option for arguments, then the one for results, by name.
+      mode: the mode of the transformation.
       metadata: the option `transform_metadata`.
       default: the input option of keyword arguments.
     """
@@ -123,13 +129,14 @@ def _map_modules(
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        parts = flatten_arguments((args, kwargs))
+        args, kwargs = bind_keywords(fun, args, kwargs)
+        parts = flatten_arguments((args, kwargs), mode, name)
         key = parts.graph.definition, parts.tree
         if (transformed := cache.get(key)) is None:
             # The option depends on the structure of the modules only, not on their values, and is resolved once per
             # structure.
             prefix = InputPrefix(f"{name}, {in_name}", inputs, parts, default=default)
-            function = _Mapped(fun, f"{name}, {out_name}", outputs, prefix, AxisMetadata(metadata))
+            function = _Mapped(fun, f"{name}, {out_name}", outputs, prefix, AxisMetadata(metadata), mode)
             pure_prefix, _ = prefix.to_pure(parts)
             transformed = cache[key] = transform(function, **{in_name: pure_prefix, out_name: function.out_axes})
         pure_args, pure_kwargs = parts.to_pure()
@@ -159,7 +166,7 @@ def vmap(
       out_axes: the same for the result.
       axis_name, axis_size, spmd_axis_name: as in `phalanx.vmap`.
       transform_metadata: its `partition_name` is the name of the mapped dimension in the variables' `out_sharding`.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The vectorized function. Changes to modules are written back to the caller's modules, stacked along the dimension
@@ -180,7 +187,8 @@ def vmap(
     transform = functools.partial(
         transforms.vmap, axis_name=axis_name, axis_size=axis_size, spmd_axis_name=spmd_axis_name
     )
-    return _map_modules("vmap", transform, f, {"in_axes": in_axes, "out_axes": out_axes}, transform_metadata)
+    options = {"in_axes": in_axes, "out_axes": out_axes}
+    return _map_modules("vmap", transform, f, options, resolve_mode(graph, graph_updates), transform_metadata)
 
 
 @decorator_if_missing
@@ -205,7 +213,7 @@ def pmap(
       f: the function. If omitted, a decorator is returned.
       in_axes, out_axes, transform_metadata: as in `vmap`.
       axis_name, static_broadcasted_argnums, devices, backend, axis_size, donate_argnums: as in `phalanx.pmap`.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The mapped function, or a decorator.
@@ -226,7 +234,8 @@ def pmap(
         axis_size=axis_size,
         donate_argnums=donate_argnums,
     )
-    return _map_modules("pmap", transform, f, {"in_axes": in_axes, "out_axes": out_axes}, transform_metadata)
+    options = {"in_axes": in_axes, "out_axes": out_axes}
+    return _map_modules("pmap", transform, f, options, resolve_mode(graph, graph_updates), transform_metadata)
 
 
 @decorator_if_missing
@@ -248,7 +257,7 @@ def shard_map(
       mesh, axis_names, check_vma: as in `phalanx.shard_map`.
       in_specs: as in `phalanx.shard_map`; for a module, a spec for all its variables or a `StateSharding`.
       out_specs: the same for the result; changed variables keep the spec of the corresponding input.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The function of global arrays and modules. Changes are written back to the caller's modules.
@@ -270,4 +279,4 @@ def shard_map(
 
     transform = functools.partial(spmd.shard_map, mesh=mesh, axis_names=axis_names, check_vma=check_vma)
     options = {"in_specs": in_specs, "out_specs": out_specs}
-    return _map_modules("shard_map", transform, f, options, default=PartitionSpec())
+    return _map_modules("shard_map", transform, f, options, resolve_mode(graph, graph_updates), default=PartitionSpec())

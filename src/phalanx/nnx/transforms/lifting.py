@@ -13,16 +13,17 @@ without any code for modules. Arguments that a user declares static are bound be
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple, TypeVar, cast
 
-from phalanx.core import TraceError, state
+from phalanx.core import ArgumentError, TraceError, state
 from phalanx.engine.cache import Cache
+from phalanx.nnx.graph_mode import FULL, GraphMode
 from phalanx.nnx.graphlib import (
     Graph,
     GraphDef,
@@ -31,10 +32,12 @@ from phalanx.nnx.graphlib import (
     State,
     Walk,
     build,
+    check_is_tree,
     format_path,
     get_entry,
     get_joint_graph,
 )
+from phalanx.nnx.module import Module
 from phalanx.nnx.objects import ROOTS, Object, is_root, set_slot
 from phalanx.nnx.trace_level import check_not_leaked, check_trace_level
 from phalanx.nnx.variable import MISSING, Variable, _set_source, _set_value, _set_watched
@@ -148,10 +151,11 @@ class OutputSpec:
       changed: the numbers of the existing variables that have new values.
       origins: the meaning of each output value.
       rebuild: the change of structure; None if no structure changes and the result contains no module.
-      num_roots: the number of modules in the arguments.
+      num_roots: the number of modules in `rebuild` that are arguments; the others are results.
+      metadata: new metadata of existing variables by number, unless `rebuild` contains it.
     """
 
-    __slots__ = ("_key", "changed", "is_node", "num_roots", "origins", "rebuild", "tree", "written")
+    __slots__ = ("_key", "changed", "is_node", "metadata", "num_roots", "origins", "rebuild", "tree", "written")
 
     # The part of `changed` that was set in this trace. It differs from `changed` if all values are returned, as in
     # branches. It is not part of the key, since traces of the same branch may set different variables.
@@ -165,9 +169,10 @@ class OutputSpec:
         origins: list[OutputOrigin],
         rebuild: StructureChange | None,
         num_roots: int,
+        metadata: Sequence[tuple[int, dict[str, Any]]] = (),
     ):
         self.tree, self.is_node, self.changed, self.origins = tree, is_node, changed, origins
-        self.rebuild, self.num_roots = rebuild, num_roots
+        self.rebuild, self.num_roots, self.metadata = rebuild, num_roots, metadata
         change = None if rebuild is None else (rebuild.root, tuple(rebuild.existing.items()), tuple(rebuild.variables))
         self._key = (tree, is_node, tuple(changed), change)
 
@@ -279,11 +284,26 @@ def make_pure_modules(
         yield PureModule(definition, number, module_values)
 
 
-def flatten_arguments(args: PyTree) -> LiftedArguments:
-    """Flatten arguments, with modules and variables as leaves."""
+def flatten_arguments(args: PyTree, mode: GraphMode = FULL, where: str = "") -> LiftedArguments:
+    """Flatten arguments, with modules and variables as leaves.
+
+    Args:
+      args: the arguments.
+      mode: the mode of the transformation.
+      where: the transformation, for error messages.
+
+    Raises:
+      ArgumentError: in tree mode, a variable occurs twice.
+    """
     leaves, tree = tree_flatten(args, is_leaf=is_root)
     roots = [x for x in leaves if isinstance(x, ROOTS)]
-    return LiftedArguments(leaves, tree, roots, get_joint_graph(roots))
+    graph = get_joint_graph(roots)
+    if not mode.graph:
+        check_is_tree(where, graph.definition)
+    return LiftedArguments(leaves, tree, roots, graph)
+
+
+NO_ARGUMENTS = flatten_arguments(())
 
 
 class InnerModules:
@@ -294,9 +314,11 @@ class InnerModules:
 
     Args:
       pure: arguments with a `PureModule` for each module.
+      mode: the mode of the transformation.
     """
 
-    def __init__(self, pure: PyTree):
+    def __init__(self, pure: PyTree, mode: GraphMode = FULL):
+        self._mode = mode
         leaves, tree = tree_flatten(pure, is_leaf=is_pure)
         pure_modules = [x for x in leaves if is_pure(x)]
         parts = [(x.values, len(x.variable_numbers)) for x in pure_modules]
@@ -359,29 +381,55 @@ class InnerModules:
         for i in changed:
             variable = self.variables[i]
             origins.append(OutputOrigin("variable", i, self._definition.paths[0][i], _without_value(variable)))
-        rebuild = None
-        if nodes or (self.roots and not self.is_unchanged()):
-            rebuild = self._get_structure_change(nodes, values, origins)
-        outcome = OutputSpec(tree, is_node, changed, origins, rebuild, len(self.roots))
+        rebuild, metadata, num_roots = None, [], len(self.roots)
+        if not self._mode.updates:
+            self.check_result(nodes)
+            rebuild = self._get_structure_change([], nodes, values, origins) if nodes else None
+            num_roots = 0
+            metadata = [(i, v._metadata) for i, v in enumerate(self.variables) if v._version]
+        elif nodes or (self.roots and not self.is_unchanged()):
+            rebuild = self._get_structure_change(self.roots, nodes, values, origins)
+        outcome = OutputSpec(tree, is_node, changed, origins, rebuild, num_roots, metadata)
         outcome.written = frozenset(written)
         return Outputs(outcome, values)
 
+    def check_result(self, nodes: list[Any], mode: GraphMode = FULL) -> None:
+        """Check that modules in the result have no variable of an argument, and form a tree in tree mode.
+
+        Raises:
+          ArgumentError: they do, or do not.
+        """
+        graph = get_joint_graph(nodes)
+        if not (self._mode.graph and mode.graph):
+            check_is_tree("the result", graph.definition)
+        own = {id(v) for v in self.variables}
+        for path, variable in zip(graph.paths, graph.variables):
+            if id(variable) in own:
+                raise ArgumentError(
+                    f"the result, {type(variable).__name__} {format_path(path)}",
+                    expected="a variable that is not also part of an argument, since graph_updates=False",
+                    got="a variable of an argument",
+                    fix="do not return it, since its changes reach the caller's module; or return nnx.clone(module), "
+                    "or pass graph=True and graph_updates=True",
+                )
+
     def _get_structure_change(
-        self, nodes: list[Any], values: list[Any], origins: list[OutputOrigin]
+        self, roots: list[Any], nodes: list[Any], values: list[Any], origins: list[OutputOrigin]
     ) -> StructureChange | None:
         """The change of structure, None if there is none; appends the values and origins of new leaves."""
         walk = Walk()
-        root = walk.visit_roots([*self.roots, *nodes])
+        root = walk.visit_roots([*roots, *nodes])
         if not nodes and self._has_initial_structure(walk, root):
             return None
         number_of = {id(v): i for i, v in enumerate(self.variables)}
         numbers = [number_of.get(id(v)) for v in walk.variables]
         new = [(path, v) for path, v, n in zip(walk.paths, walk.variables, numbers) if n is None]
+        _check_not_captured(new)
         values += [v._value for _, v in new] + [get_entry(*ref) for ref in walk.refs]
         origins += [OutputOrigin("new", path[0], path[1:], _without_value(v)) for path, v in new]
         origins += [OutputOrigin("array", path[0], path[1:]) for path in walk.ref_paths]
         # Objects and containers that came from the arguments keep their identity for the caller.
-        old_numbers = {id(x): i for i, x in self.built.items() if not isinstance(x, Variable)}
+        old_numbers = {id(x): i for i, x in self.built.items() if not isinstance(x, Variable)} if roots else {}
         existing = {i: old_numbers[id(x)] for i, x in enumerate(walk.numbered) if id(x) in old_numbers}
         return StructureChange(root, existing, numbers, [(type(v), v._metadata) for v in walk.variables])
 
@@ -392,6 +440,17 @@ class InnerModules:
             return False
         arrays = [get_entry(*ref) for ref in walk.refs]
         return all(map(is_, [*walk.variables, *arrays], [*self.variables, *self.arrays]))
+
+
+def _check_not_captured(variables: Sequence[tuple[Path, Variable]]) -> None:
+    """Check that new variables were created inside the transformation.
+
+    Raises:
+      TraceContextError: one was created outside; the caller would receive a copy of it.
+    """
+    for _, variable in variables:
+        if variable._trace is not state.trace:
+            check_trace_level(variable, "returning it")
 
 
 def _without_value(variable: Variable) -> Variable:
@@ -413,10 +472,11 @@ class Lifted:
     Args:
       fun: the user's function.
       all_values: whether to return the values of all variables, instead of changed values only.
+      mode: the mode of the transformation.
     """
 
-    def __init__(self, fun: Callable, all_values: bool = False):
-        self.fun, self.all_values = fun, all_values
+    def __init__(self, fun: Callable, all_values: bool = False, mode: GraphMode = FULL):
+        self.fun, self.all_values, self.mode = fun, all_values, mode
         # With `all_values`: for each output spec, the variables that some trace has set.
         self.written: dict[OutputSpec, frozenset[int]] = {}
         self.__name__ = getattr(fun, "__name__", type(fun).__name__)
@@ -424,7 +484,7 @@ class Lifted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Outputs:
         # New modules for each trace: an exception in the user's function leaves the caller's modules unchanged.
-        inside = InnerModules((args, kwargs))
+        inside = InnerModules((args, kwargs), self.mode)
         inner_args, inner_kwargs = inside.args
         outputs = inside.outputs(self.fun(*inner_args, **inner_kwargs), self.all_values)
         if self.all_values:
@@ -436,18 +496,27 @@ class Lifted:
         self.written[outcome] = self.written.get(outcome, frozenset()) | outcome.written
 
 
-def call_lifted(apply: Callable, args: tuple, kwargs: dict[str, Any], makers: Sequence[Lifted] = ()) -> Any:
+def call_lifted(
+    where: str,
+    apply: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    mode: GraphMode = FULL,
+    makers: Sequence[Lifted] = (),
+) -> Any:
     """Call a transformed lifted function with the caller's modules, and update these.
 
     Args:
+      where: the transformation, for error messages.
       apply: the transformed function, from pure arguments to `Outputs`.
       args, kwargs: the caller's arguments.
+      mode: the mode of the transformation.
       makers: as in `write_back`.
 
     Returns:
       The result, with the caller's modules in it.
     """
-    parts = flatten_arguments((args, kwargs))
+    parts = flatten_arguments((args, kwargs), mode, where)
     pure_args, pure_kwargs = parts.to_pure()
     return write_back(parts, apply(*pure_args, **pure_kwargs), makers)
 
@@ -459,9 +528,49 @@ def decorator_if_missing(transformation: F) -> F:
     def transform(f: Any = MISSING, *args: Any, **options: Any) -> Any:
         if f is MISSING:
             return functools.partial(transform, **options)
+        check_unbound(transformation.__name__, f)
         return transformation(f, *args, **options)
 
     return cast(F, transform)
+
+
+def check_unbound(name: str, f: Callable) -> None:
+    """Check that a function is no method of a module, whose variables would be constants of the compiled program.
+
+    Raises:
+      ArgumentError: it is.
+    """
+    function = f
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, Module) and inspect.ismethod(function):
+        method = f"{type(owner).__name__}.{function.__name__}"
+        raise ArgumentError(
+            f"nnx.{name}, argument f",
+            expected="a function that receives its modules as arguments; bound methods are not supported",
+            got=f"the method {function.__name__} of a {type(owner).__name__}",
+            fix=f"pass the function of the class, and the module as its first argument: nnx.{name}({method})(module, "
+            f"...), or decorate the method with @nnx.{name}",
+        )
+
+
+def bind_keywords(f: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Pass keyword arguments by position where possible, so that options by position apply to them.
+
+    Args:
+      f: the function.
+      args, kwargs: its arguments.
+
+    Returns:
+      The positional arguments, and those that can only be passed by keyword.
+    """
+    if not kwargs:
+        return args, kwargs
+    bound = inspect.signature(f).bind(*args, **kwargs)
+    if bound.kwargs:  # an optional parameter before a given one needs its default to be passed by position
+        bound.apply_defaults()
+    return bound.args, {k: v for k, v in bound.kwargs.items() if k in kwargs}
 
 
 _bodies: Cache[Callable, Cache] = Cache("nnx.lifted_functions", weak="keys")
@@ -508,6 +617,9 @@ def bind_static(f: Callable, args: tuple, numbers: Sequence[int]) -> tuple[Calla
     def call(*dynamic: Any, **kwargs: Any) -> Any:
         return f(*insert_static(static, dynamic), **kwargs)
 
+    if static:  # the parameters of `f` are not those of `call`
+        call.__signature__ = inspect.signature(lambda *args, **kwargs: None)  # type: ignore[attr-defined]
+
     return call, tuple(x for i, x in enumerate(args) if i not in static)
 
 
@@ -529,7 +641,7 @@ def cached_partial(
     Args:
       f: the function.
       *cached_args: its first arguments.
-      graph, graph_updates: accepted for compatibility with Flax.
+      graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
       The function of the other arguments.
@@ -555,8 +667,7 @@ def write_back(parts: LiftedArguments, outputs: Outputs, makers: Sequence[Lifted
       The result, with the caller's modules in it.
     """
     outcome, values = outputs.outcome, list(outputs.values)
-    # The values are in the order: leaves of the result, changed variables, new variables and arrays.
-    start, end = outcome.num_out, outcome.num_out + len(outcome.changed)
+    start = outcome.num_out
     written = frozenset().union(*(m.written.get(outcome, ()) for m in makers)) if makers else outcome.changed
     for i, value in zip(outcome.changed, values[start:]):
         if not makers or i in written:
@@ -565,7 +676,21 @@ def write_back(parts: LiftedArguments, outputs: Outputs, makers: Sequence[Lifted
             if state.trace is not target._trace:
                 check_trace_level(target)
             _set_value(target, value)
-    leaves, rest = iter(values[:start]), iter(values[end:])
+    for i, metadata in outcome.metadata:
+        if parts.graph.variables[i]._metadata != metadata:
+            parts.graph.variables[i].set_metadata(metadata)
+    return build_result(outcome, values, parts)
+
+
+def build_result(outcome: OutputSpec, values: Sequence[Any], parts: LiftedArguments = NO_ARGUMENTS) -> Any:
+    """Build the result of a lifted function, after changing the structure of the caller's modules.
+
+    Args:
+      outcome: the output spec.
+      values: the output values: leaves of the result, changed variables, new variables and arrays.
+      parts: the caller's arguments; not needed if the output spec has no module of the arguments.
+    """
+    leaves, rest = iter(values[: outcome.num_out]), iter(values[outcome.num_out + len(outcome.changed) :])
     nodes = iter(()) if outcome.rebuild is None else _change_structure(parts, outcome, rest)
     return outcome.tree.unflatten([next(nodes if is_node else leaves) for is_node in outcome.is_node])
 
@@ -574,7 +699,7 @@ def _change_structure(parts: LiftedArguments, outcome: OutputSpec, values: Itera
     """Change the structure of the caller's modules, and return the modules of the result."""
     rebuild: Any = outcome.rebuild
     walk = Walk()  # assigns the numbers that `existing` refers to
-    walk.visit_roots(parts.roots)
+    walk.visit_roots(parts.roots if outcome.num_roots else ())
     variables = []
     for number, (kind, metadata) in zip(rebuild.variables, rebuild.kinds):
         variable = kind.from_metadata(next(values), metadata) if number is None else parts.graph.variables[number]
@@ -642,23 +767,3 @@ def from_tree(tree: PyTree, /) -> PyTree:
       {'w': Param(value=3.0)}
     """
     return InnerModules(tree).args
-
-
-def set_graph_mode(value: bool, /) -> contextlib.AbstractContextManager:
-    """Do nothing: shared references and structural changes are always preserved.
-
-    Args:
-      value: ignored.
-
-    Returns:
-      A context manager without effect.
-
-    Examples:
-      >>> from phalanx import nnx
-      >>> with nnx.set_graph_mode(True):
-      ...     pass
-    """
-    return contextlib.nullcontext()
-
-
-set_graph_updates = set_graph_mode
