@@ -240,7 +240,16 @@ class ShapedArray(AbstractValue):
             self._tangent = None if dtype == self.dtype else self.with_dtype(dtype)
             return self._tangent or self
 
-    to_tangent_aval = to_ct_aval = to_cotangent_aval = to_tangent  # the names of the method in JAX
+    def to_cotangent(self) -> ShapedArray:
+        """The type of this value's cotangents: the tangent's, with `unreduced` and `reduced` axes exchanged."""
+        aval = self.to_tangent()
+        sharding = aval.type_sharding
+        if sharding is None or sharding.spec.is_partitions_only:
+            return aval
+        return aval.update(sharding=sharding.to_cotangent())
+
+    # The names of these methods in JAX.
+    to_tangent_aval, to_ct_aval, to_cotangent_aval = to_tangent, to_cotangent, to_cotangent
 
     def strip_weak_type(self) -> ShapedArray:
         """The same type without the weak flag."""
@@ -256,8 +265,15 @@ class ShapedArray(AbstractValue):
         `f32[2@x,3]` is sharded over the Explicit mesh axis x, and `f32[2,3]{x}` varies over the axis x.
         """
         weak = "~" if self.weak_type else ""
-        varying = f"{{{','.join(sorted(map(str, self.varying)))}}}" if self.varying else ""
-        return f"{weak}{dtypes.short_name(self.dtype)}[{self._dims()}]{varying}"
+        varying = f"{{{format_axes(self.varying)}}}" if self.varying else ""
+        return f"{weak}{dtypes.short_name(self.dtype)}[{self._dims()}]{self._reductions()}{varying}"
+
+    def _reductions(self) -> str:
+        """The unreduced (U) and reduced (R) axes, such as `{U:x, R:y}`."""
+        if self.type_sharding is None or self.type_sharding.spec.is_partitions_only:
+            return ""
+        named = {"U": self.type_sharding.spec.unreduced, "R": self.type_sharding.spec.reduced}
+        return f"{{{', '.join([f'{kind}:{format_axes(axes)}' for kind, axes in named.items() if axes])}}}"
 
     def _dims(self) -> str:
         dims = ((),) * self.ndim if self.type_sharding is None else self.type_sharding.spec.dims
@@ -266,7 +282,7 @@ class ShapedArray(AbstractValue):
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         varying = f", varying={{{', '.join(sorted(map(repr, self.varying)))}}}" if self.varying else ""
-        return f"ShapedArray({self.dtype.name}[{self._dims()}]{weak}{varying})"
+        return f"ShapedArray({self.dtype.name}[{self._dims()}]{self._reductions()}{weak}{varying})"
 
     __str__ = str_short
 
@@ -342,6 +358,11 @@ class AbstractRef(AbstractValue):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AbstractRef, (self.inner_aval,)
+
+
+def format_axes(axes: Iterable[Any]) -> str:
+    """Format a set of mesh axes, such as `x,y`."""
+    return ",".join(sorted(map(str, axes)))
 
 
 def format_sharded_shape(shape: Iterable[Any], dims: Iterable[tuple[Any, ...]]) -> str:

@@ -196,6 +196,8 @@ class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
 
     Class attributes that a subclass may set, besides the optional rules of the base classes:
       broadcasts_scalars: rank-0 operands mix with operands of the result's shape; lowering broadcasts them first.
+      linear_in: groups of operand numbers; the operation is linear in the operands of each group together. They may be
+        unreduced over mesh axes. By default all operands, if `jvp` is LINEAR.
       typed_sharding_rule: `abstract_eval` returns types with their shardings over Explicit axes, which the sharding
         rule alone does not determine.
       run: `(*args, **params)`, evaluates an application on concrete arrays, if compiling the operation is not the way.
@@ -204,6 +206,7 @@ class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
     name: str = ""
     multiple: ClassVar[bool] = False
     broadcasts_scalars: ClassVar[bool] = False
+    linear_in: ClassVar[Sequence[Sequence[int]]] = ()
     typed_sharding_rule: ClassVar[bool] = False
     run: Any = None
 

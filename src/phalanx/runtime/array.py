@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentError, ArgumentTypeError, DeletedArrayError, DLPackError, ShapedArray, Tracer, dtypes
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    DeletedArrayError,
+    DLPackError,
+    ShapedArray,
+    ShardingError,
+    Tracer,
+    dtypes,
+)
 from phalanx.core.array_operators import Operators
 from phalanx.engine import Cache, Device, XlaRuntimeError, buffers, memoize, traceback_filtering, unwrap_callback_error
 from phalanx.runtime.layout import Format, Layout
@@ -266,6 +275,13 @@ class Array(Operators, metaclass=_ArrayMeta):
         sharding = self.sharding
         if len(sharding.device_set) == 1:
             return buffers.to_host(buffer)
+        if sharding.unreduced_over:
+            raise ShardingError(
+                "conversion to a NumPy array",
+                expected="an array that is not unreduced",
+                got=f"{self.aval} with {sharding}",
+                fix="reshard it to a spec without unreduced axes: phalanx.reshard(x, P())",
+            )
         if not sharding.is_fully_addressable and not sharding.is_fully_replicated:
             raise ArgumentError(
                 "conversion to a NumPy array",
@@ -419,12 +435,14 @@ class Array(Operators, metaclass=_ArrayMeta):
         if isinstance(self.dtype, dtypes.KeyDtype):
             return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._assemble()}"
         weak = ", weak_type=True" if self.weak_type else ""
+        if self.sharding.unreduced_over:
+            return f"Array(shape={self.shape}, dtype={self.dtype.name}{weak}, sharding={self.sharding})"
         body = np.array2string(self._value, prefix="Array(", separator=", ", threshold=1000)
         shape = "" if self.size else f", shape={self.shape}"
         return f"Array({body}{shape}, dtype={self.dtype.name}{weak})"
 
     def __str__(self) -> str:
-        if self.is_deleted() or isinstance(self.dtype, dtypes.KeyDtype):
+        if self.is_deleted() or isinstance(self.dtype, dtypes.KeyDtype) or self.sharding.unreduced_over:
             return repr(self)
         return str(self._value)
 

@@ -437,7 +437,7 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
             s = from_hlo_sharding(chosen, lowered.devices, over, ndim)
             # A sharding in a type has an entry for each dimension.
             if v.aval.type_sharding is not None and isinstance(s, NamedSharding):
-                s = s.with_spec(PartitionSpec.of_dims(s.axes(ndim)))
+                s = s.with_spec(PartitionSpec.of_dims(s.axes(ndim), **v.aval.type_sharding.spec.reductions))
         out.append(reorder_devices(s, lowered.devices, ndim))
     return out
 

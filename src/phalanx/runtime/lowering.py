@@ -241,7 +241,7 @@ def _apply_rule(ctx: LoweringContext, eqn: Eqn, operands: list) -> Any:
     primitive = eqn.primitive
     if not primitive.call_like and not primitive.takes_keys and _has_keys(eqn):
         return special_lowering.lower_on_keys(ctx, eqn, operands)
-    if ctx.module.is_partitioned:
+    if ctx.module.is_partitioned and not _has_unreduced(eqn):
         return special_lowering.lower_partitioned(ctx, eqn, operands)
     return primitive.lower(ctx, *operands, **eqn.params)
 
@@ -291,6 +291,14 @@ def _has_keys(eqn: Eqn) -> bool:
     # A generator expression takes twice as long, and this runs for every equation.
     for a in (*eqn.outvars, *eqn.invars):
         if type(a.aval.dtype) is dtypes.KeyDtype:
+            return True
+    return False
+
+
+def _has_unreduced(eqn: Eqn) -> bool:
+    """Whether an operand is unreduced; Shardy then refuses intermediate values whose sharding does not say so."""
+    for a in eqn.invars:
+        if a.aval.type_sharding is not None and a.aval.type_sharding.spec.unreduced:
             return True
     return False
 

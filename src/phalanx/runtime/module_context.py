@@ -99,6 +99,7 @@ class ModuleContext:
         self.keep_alive: list[Any] = []
         self.device_assignment: Any = devices
         self.memories: Sequence[str | None] = ()  # of the results of `main`; None for the default memory
+        self.typed_shardings: dict[Any, Any] = {}  # of values that are constrained to the sharding in their type
         self.manual = manual  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # of collectives
         self.sharding_groups = itertools.count()  # numbers of groups of values that are sharded alike
@@ -139,9 +140,11 @@ class ModuleContext:
             return x
         if (attribute := self.constraints.get(aval)) is None:
             attribute = self.constraints[aval] = sdy_type(self, aval.type_sharding, physical_aval(aval).ndim)
-        return ir.Operation.create(
+        x = ir.Operation.create(
             sdy.ShardingConstraintOp.OPERATION_NAME, [self.type(aval)], [x], {"sharding": attribute}
         ).results[0]
+        self.typed_shardings[x] = aval.type_sharding
+        return x
 
     def add_keepalive(self, thing: Any) -> None:
         """Keep an object alive as long as this module."""

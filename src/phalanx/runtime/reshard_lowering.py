@@ -58,7 +58,18 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
     """
     module = ctx.module
     attribute = sdy_sharding(module, sharding, aval.ndim)
-    if not (module.is_portable or module.manual is not None or _needs_no_call(module, x, aval, sharding)):
+    held = module.typed_shardings.get(x) or module.inferred_shardings.get(x)
+    is_unreduced = held is not None and bool(held.unreduced_over)
+    if sharding.unreduced_over and not is_unreduced:
+        # Shardy aborts the process if it would have to leave terms where an operation adds up others.
+        x = sdy.ShardingConstraintOp(x, sdy_sharding(module, sharding.summed, aval.ndim)).result
+    if not (
+        is_unreduced
+        or sharding.unreduced_over
+        or module.is_portable
+        or module.manual is not None
+        or _needs_no_call(module, x, aval, sharding)
+    ):
         x = _emit_reshard(ctx, x, aval, sharding)
     x = sdy.ShardingConstraintOp(x, attribute).result
     if not isinstance(sharding, NamedSharding) or (
@@ -169,6 +180,8 @@ def infer_result_sharding(held: Sequence[Any], rule: ShardingRule) -> NamedShard
     """Predict the sharding of an operation's result from the known shardings of its operands, or return None."""
     known = [s if isinstance(s, NamedSharding) else None for s in held]
     first = next((s for s in known if s is not None), None)
+    if any(s is not None and s.spec.unreduced for s in known):
+        return None
     axes: dict[Any, tuple] = {}
     for s, names in zip(known, rule.operands, strict=True):
         if s is not None and (first is None or s.mesh is not first.mesh or len(s.spec) > len(names)):

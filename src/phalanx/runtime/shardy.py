@@ -19,7 +19,9 @@ from phalanx.sharding import (
     GSPMDSharding,
     Mesh,
     NamedSharding,
+    PartitionSpec,
     Sharding,
+    UnreducedKind,
     check_rank,
 )
 
@@ -50,7 +52,7 @@ def sdy_type(module: Any, sharding: NamedSharding, ndim: int) -> ir.Attribute:
         ndim,
         _declare_mesh(module, sharding.mesh),
         open_dims=range(ndim),
-        whole=[axis for axis in explicit if axis not in sharding.spec.axes],
+        whole=[a for a in explicit if a not in sharding.spec.axes and a not in sharding.spec.unreduced],
     )
 
 
@@ -104,10 +106,28 @@ def to_sdy(
             )
             for dim, axes in enumerate(sharding.spec.axes_per_dim(ndim))
         ]
-        return sdy.TensorShardingAttr.get(mesh_name, dims, [sdy.AxisRefAttr.get(str(axis)) for axis in whole])
+        replicated = [sdy.AxisRefAttr.get(str(axis)) for axis in whole]
+        # In the order of the mesh, as Shardy requires.
+        terms = [sdy.AxisRefAttr.get(str(axis)) for axis in sharding.mesh.axis_names if axis in sharding.spec.unreduced]
+        return sdy.TensorShardingAttr.get(mesh_name, dims, replicated, terms, **_reduction_op(sharding.spec))
     if isinstance(sharding, GSPMDSharding) and not sharding.is_fully_replicated:
         return _tiled_sharding(sharding, ndim)
     return sdy_replicated(ndim, tuple(open_dims))
+
+
+def _reduction_op(spec: PartitionSpec) -> dict[str, Any]:
+    """The argument of a Shardy sharding that says how the terms of an unreduced array are combined."""
+    kind = spec.unreduced_kind
+    if kind is None or kind is UnreducedKind.sum:
+        return {}
+    if not hasattr(sdy, "ReductionOp"):
+        raise ShardingError(
+            "lowering of an unreduced array",
+            expected="terms of a sum; other kinds need jaxlib 0.11 or later",
+            got=spec,
+            fix="upgrade jaxlib, or reduce the array inside a shard_map with lax.pmax or lax.pmin",
+        )
+    return {"reduction_op": getattr(sdy.ReductionOp, kind.name.upper())}
 
 
 @cached_per_context

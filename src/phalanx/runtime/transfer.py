@@ -103,6 +103,9 @@ def make_host_placer(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
             return Array(buffers.put_array(x, aval, sharding, device, committed=committed, may_alias=lent), type)
 
         return place
+    if sharding.unreduced_over:
+        place_values = make_host_placer(ArrayType(type.aval, sharding.summed, committed), lent)
+        return lambda x: reshard(place_values(x), type)
     places = sharding.addressable_devices_indices_map(aval.shape)
     put = functools.partial(buffers.put_shards, aval, sharding, devices=list(places), committed=committed)
     is_in_runs = aval.size > 0 and sharding.contiguous_order(aval.shape) is not None

@@ -114,6 +114,16 @@ class Sharding(ShardingBase):
         return self.non_default_memory_kind or cast(str | None, self._internal_device_list.default_memory_kind)
 
     @property
+    def unreduced_over(self) -> tuple[Any, ...]:
+        """The mesh, axes and kind of the combination of terms that devices hold instead of values; () for values."""
+        return ()
+
+    @property
+    def summed(self) -> Sharding:
+        """The sharding of the values that the terms of an unreduced array add up to."""
+        return self
+
+    @property
     @memoize_method
     def device_set(self) -> frozenset[Device]:
         """The set of all devices."""
@@ -250,6 +260,7 @@ class Sharding(ShardingBase):
         if (
             self._device_assignment != other._device_assignment
             or self.non_default_memory_kind != other.non_default_memory_kind
+            or self.unreduced_over != other.unreduced_over
         ):
             return False
         return self.tiling(ndim).is_equal(other.tiling(ndim))

@@ -4,17 +4,23 @@ Over the Explicit axes of a mesh, the sharding of an array is part of its type. 
 the dimensions of operands and results; a sharded dimension of an operand shards every dimension of a result with the
 same name. If operands disagree, or a dimension that must be whole is sharded, the operation is refused with an error.
 
+A type also says over which axes the devices hold terms of a sum that is still to be computed (`unreduced`), and over
+which an array is replicated such that its cotangent is unreduced (`reduced`). An operation that is linear in its
+unreduced operands is applied to the terms; every other one is refused until the array is resharded.
+
 `core.primitive` calls `infer_result_types` through the sharding in an operand's type, so that `core` does not import
 this package. A primitive with `typed_sharding_rule` computes the types of its results in `abstract_eval` instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from phalanx.core import RuleError, ShapedArray, ShardingError, format_sharded_shape
-from phalanx.sharding.partition_spec import PartitionSpec
+import numpy as np
+
+from phalanx.core import LINEAR, RuleError, ShapedArray, ShardingError, dtypes, format_sharded_shape
+from phalanx.sharding.partition_spec import NO_AXES, AxisName, PartitionSpec, UnreducedKind
 
 if TYPE_CHECKING:
     from phalanx.core import Primitive
@@ -35,13 +41,18 @@ def infer_result_types(primitive: Primitive, avals: Sequence[ShapedArray], param
     _check_one_mesh(primitive.name, avals, sharding.mesh)
     found = primitive.abstract_eval(*[a.drop_sharding() for a in avals], **params)
     results = list(found) if primitive.multiple else [found]
+    specs = [a.type_sharding.spec for a in avals if a.type_sharding is not None]
     # Without a sharded dimension nothing propagates, and operations without a sharding rule are accepted too.
-    if any(axes for a in avals if a.type_sharding is not None for axes in a.type_sharding.spec.dims):
-        dims = _Propagation(primitive, avals, params, sharding.mesh).result_dims(results)
+    reductions: dict[str, Any] = {}
+    if any(axes for spec in specs for axes in spec.dims) or not all(spec.is_partitions_only for spec in specs):
+        propagation = _Propagation(primitive, avals, params, sharding.mesh)
+        reductions = propagation.propagate_reductions()
+        dims = propagation.result_dims(results, reductions.get("unreduced", ()))
     else:
         dims = [((),) * len(y.shape) for y in results]
     typed = [
-        y.update(sharding=sharding.with_spec(PartitionSpec.of_dims(d))) for y, d in zip(results, dims, strict=True)
+        y.update(sharding=sharding.with_spec(PartitionSpec.of_dims(d, **reductions)))
+        for y, d in zip(results, dims, strict=True)
     ]
     return typed if primitive.multiple else typed[0]
 
@@ -72,15 +83,61 @@ class _Propagation:
     def __init__(
         self, primitive: Primitive, avals: Sequence[ShapedArray], params: Mapping[str, Any], mesh: Mesh | AbstractMesh
     ):
-        self.name, self.avals, self.mesh = primitive.name, avals, mesh
+        self.primitive, self.name, self.avals, self.mesh = primitive, primitive.name, avals, mesh
         try:
             self.rule = primitive.sharding_rule(*[a.drop_sharding() for a in avals], **params)
         except RuleError as error:
             raise self._refuse("operands that are not sharded, since it has no sharding rule", "") from error
         self.axes: dict[Hashable, DimAxes] = {}  # by name of a dimension
 
-    def result_dims(self, results: Sequence[ShapedArray]) -> list[tuple[DimAxes, ...]]:
-        """For each result, the axes that shard each of its dimensions."""
+    def propagate_reductions(self) -> dict[str, Any]:
+        """The unreduced and reduced axes of the results, as arguments of a `PartitionSpec`.
+
+        Devices may apply an operation to their terms of a sum if it is linear in the unreduced operands together. Its
+        other operands must be equal along these axes, and declare by `reduced` that their cotangents are unreduced.
+        """
+        specs = [PartitionSpec() if a.type_sharding is None else a.type_sharding.spec for a in self.avals]
+        if all(spec.is_partitions_only for spec in specs):
+            return {}
+        groups = self.primitive.linear_in
+        if not groups and getattr(type(self.primitive), "jvp", None) is LINEAR:
+            groups = (range(len(specs)),)
+        # The others are indices and predicates.
+        values = {i for i, a in enumerate(self.avals) if dtypes.issubdtype(a.dtype, np.inexact)}.union(*groups)
+        # A constant has no sharding in its type, and no cotangent.
+        values = {i for i in values if i < len(specs) and self.avals[i].type_sharding is not None}
+        unreduced = self._propagate_unreduced(specs, groups, values)
+        return {"unreduced": unreduced, "reduced": self._propagate_reduced(specs, values, unreduced)}
+
+    def _propagate_unreduced(
+        self, specs: Sequence[PartitionSpec], groups: Sequence[Sequence[int]], values: set[int]
+    ) -> frozenset[AxisName]:
+        terms = {i for i, spec in enumerate(specs) if spec.unreduced}
+        if not terms:
+            return NO_AXES
+        unreduced = specs[min(terms)].unreduced
+        group = next((g for g in groups if terms <= set(g)), None)
+        kinds = {specs[i].unreduced_kind for i in terms}
+        if group is None or kinds != {UnreducedKind.sum}:
+            raise self._refuse("operands that are not unreduced, since it is not linear in them", "")
+        if any(specs[i].unreduced != unreduced for i in group if i < len(specs)):
+            raise self._refuse("operands that are unreduced over the same axes", "")
+        if any(specs[i].reduced != unreduced for i in values.difference(group)):
+            raise self._refuse(f"another operand that is reduced over {', '.join(sorted(map(repr, unreduced)))}", "")
+        return unreduced
+
+    def _propagate_reduced(
+        self, specs: Sequence[PartitionSpec], values: set[int], unreduced: frozenset[AxisName]
+    ) -> frozenset[AxisName]:
+        found = {specs[i].reduced - unreduced for i in values}
+        if len(found) < 2:
+            return found.pop() if found else NO_AXES
+        if self.primitive.broadcasts_scalars:
+            raise self._refuse("operands that are reduced over the same axes", "")
+        return NO_AXES
+
+    def result_dims(self, results: Sequence[ShapedArray], unreduced: Collection[AxisName]) -> list[tuple[DimAxes, ...]]:
+        """For each result, which is unreduced over some axes, the axes that shard each of its dimensions."""
         for names, aval in zip(self.rule.operands, self.avals, strict=True):
             if aval.type_sharding is not None:
                 for dim, (name, axes) in enumerate(zip(names, aval.type_sharding.spec.dims, strict=True)):
@@ -89,7 +146,7 @@ class _Propagation:
                         self._add(name, axes, aval, dim)
         dims = [tuple([self.axes.get(name, ()) for name in names]) for names in self.rule.results]
         for y, of_result in zip(results, dims, strict=True):
-            self._check_result(y, of_result)
+            self._check_result(y, of_result, unreduced)
         return dims
 
     def _add(self, name: Hashable, axes: DimAxes, aval: ShapedArray, dim: int) -> None:
@@ -115,9 +172,9 @@ class _Propagation:
             if self.axes.setdefault(target, axes) != axes:
                 raise self._refuse("the same sharding of dimensions that correspond to each other", "")
 
-    def _check_result(self, result: ShapedArray, dims: Sequence[DimAxes]) -> None:
+    def _check_result(self, result: ShapedArray, dims: Sequence[DimAxes], unreduced: Collection[AxisName]) -> None:
         """Raise ShardingError if a result would be sharded unevenly, or twice over one axis."""
-        axes = [axis for dim in dims for axis in dim]
+        axes = [*unreduced, *(axis for dim in dims for axis in dim)]
         sizes = zip(result.shape, dims, strict=True)
         is_even = all(not isinstance(n, int) or n % self.mesh.num_parts(a) == 0 for n, a in sizes)
         if is_even and len(set(axes)) == len(axes):

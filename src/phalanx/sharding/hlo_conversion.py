@@ -9,7 +9,7 @@ compiled programs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,18 @@ from phalanx.sharding.partition_spec import AxisName, PartitionSpec
 from phalanx.sharding.tiling import Tiling, mixed_radix, prime_factors
 
 
-def axes_to_hlo(mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]]) -> HloSharding:
+def axes_to_hlo(
+    mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]], unreduced: Collection[AxisName] = ()
+) -> HloSharding:
     """Convert the mesh axes that split each dimension of an array to XLA's form.
 
-    The devices of the mesh in row-major order are the partitions. Axes that split no dimension become a manual subgroup
-    if their type is Manual, and a replicated subgroup otherwise.
+    The devices of the mesh in row-major order are the partitions. Axes that split no dimension become an unreduced
+    subgroup if they are among `unreduced`, a manual one if their type is Manual, and a replicated one otherwise.
 
     Args:
       mesh: the mesh.
       dims: for each dimension the names of the axes that split it, from major to minor.
+      unreduced: the axes along which the devices hold terms of the array.
 
     Returns:
       The sharding.
@@ -37,20 +40,21 @@ def axes_to_hlo(mesh: Mesh | AbstractMesh, dims: Sequence[Sequence[AxisName]]) -
     # Tile assignment = iota(mesh shape), transposed so that the axes that split dimensions come first, in the order of
     # the dimensions, and reshaped to (shards per dimension..., replicas, manual positions).
     used = [axis for axes in dims for axis in axes]
-    manual = [axis for axis in mesh.manual_axes if axis not in used]
-    rest = [axis for axis in mesh.axis_names if axis not in used and axis not in manual]
+    terms = [axis for axis in mesh.axis_names if axis in unreduced]
+    manual = [axis for axis in mesh.manual_axes if axis not in used and axis not in terms]
+    rest = [axis for axis in mesh.axis_names if axis not in used and axis not in manual and axis not in terms]
     parts = [mesh.num_parts(axes) for axes in dims]
     # XLA has separate forms for arrays that are fully manual or fully replicated.
-    if manual and not used and not rest:
+    if manual and not used and not rest and not terms:
         return HloSharding.manual()
-    if not manual and math.prod(parts) == 1:
+    if not manual and math.prod(parts) * mesh.num_parts(terms) == 1:
         return HloSharding.replicate()
-    groups = [(rest, OpShardingType.REPLICATED), (manual, OpShardingType.MANUAL)]
+    groups = [(rest, OpShardingType.REPLICATED), (terms, OpShardingType.UNREDUCED), (manual, OpShardingType.MANUAL)]
     groups = [(axes, kind) for axes, kind in groups if axes]
     return HloSharding.iota_tile(
         [*parts, *[mesh.num_parts(axes) for axes, _ in groups]],
         reshape_dims=list(mesh.axis_sizes),
-        transpose_perm=[mesh.axis_names.index(axis) for axis in [*used, *rest, *manual]],
+        transpose_perm=[mesh.axis_names.index(axis) for axis in [*used, *rest, *terms, *manual]],
         subgroup_types=[kind for _, kind in groups],
     )
 

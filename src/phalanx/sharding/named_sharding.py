@@ -14,6 +14,7 @@ from phalanx.sharding.explicit_types import infer_result_types
 from phalanx.sharding.hlo_conversion import axes_to_hlo
 from phalanx.sharding.mesh import AbstractMesh, Mesh
 from phalanx.sharding.partition_spec import (
+    NO_AXES,
     UNCONSTRAINED,
     UNSPECIFIED,
     AxisName,
@@ -61,7 +62,8 @@ class NamedSharding(Sharding):
                 return found
         _check_arguments(mesh, spec, where or "NamedSharding")
         devices = mesh.flat_devices if isinstance(mesh, Mesh) else ()
-        is_whole = all(axes is not UNCONSTRAINED and all(mesh.shape[a] == 1 for a in axes) for axes in spec.dims)
+        split = (*spec.dims, tuple(spec.unreduced))
+        is_whole = all(axes is not UNCONSTRAINED and all(mesh.shape[a] == 1 for a in axes) for axes in split)
         return intern_sharding(
             _shardings, key, devices, where or "NamedSharding", mesh=mesh, spec=spec, is_fully_replicated=is_whole
         )
@@ -90,6 +92,17 @@ class NamedSharding(Sharding):
     def memory_kind(self) -> str | None:
         """See `Sharding.memory_kind`."""
         return super().memory_kind if isinstance(self.mesh, Mesh) else self.non_default_memory_kind
+
+    @property
+    def unreduced_over(self) -> tuple[Any, ...]:
+        """See `Sharding.unreduced_over`."""
+        spec = self.spec
+        return (self.mesh.shape, spec.unreduced, spec.unreduced_kind) if spec.unreduced else ()
+
+    @property
+    def summed(self) -> NamedSharding:
+        """See `Sharding.summed`."""
+        return self.with_spec(self.spec.update(unreduced=NO_AXES)) if self.spec.unreduced else self
 
     @property
     def _internal_device_list(self) -> DeviceList:
@@ -122,13 +135,6 @@ class NamedSharding(Sharding):
           ShardingError: the spec has more than `ndim` entries, or an entry is UNCONSTRAINED.
         """
         check_rank(self.spec, ndim, f"an array of {ndim} dimensions", where="NamedSharding")
-        if not self.spec.is_partitions_only:
-            raise ShardingError(
-                "NamedSharding",
-                expected="a spec without unreduced and reduced axes, which no operation implements yet",
-                got=self.spec,
-                fix="sum the terms with lax.psum inside a shard_map",
-            )
         if self.spec.has_unconstrained:
             raise ShardingError(
                 "NamedSharding",
@@ -151,7 +157,7 @@ class NamedSharding(Sharding):
 
     @memoize_method
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
-        return axes_to_hlo(self.mesh, self.axes(num_dimensions))
+        return axes_to_hlo(self.mesh, self.axes(num_dimensions), self.spec.unreduced)
 
     def update(
         self,
@@ -215,8 +221,13 @@ class NamedSharding(Sharding):
 
     @memoize_method
     def _explicit_part(self, ndim: int) -> NamedSharding:
-        dims = [tuple([a for a in axes if a in self.mesh.explicit_axes]) for axes in self.axes(ndim)]
-        return NamedSharding(self.mesh.abstract_mesh, PartitionSpec.of_dims(dims))
+        self.axes(ndim)
+        return NamedSharding(self.mesh.abstract_mesh, self.spec.select_axes(self.mesh.explicit_axes, ndim))
+
+    @memoize_method
+    def to_cotangent(self) -> NamedSharding:
+        """The sharding of the cotangents of arrays with this sharding."""
+        return self.with_spec(self.spec.to_ct_spec())
 
     def _describe_split(self, dim: int) -> str:
         names = " and ".join([f"{axis!r} ({self.mesh.shape[axis]})" for axis in self.spec.dims[dim]])

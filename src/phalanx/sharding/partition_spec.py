@@ -8,7 +8,7 @@ argument as `where`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, ClassVar, Final, TypeAlias
 
 from phalanx.core import ArgumentTypeError, ShardingError
@@ -149,9 +149,9 @@ class PartitionSpec(Sequence[Any]):
         return self if count == len(self.dims) else self.update(partitions=self.partitions[:count])
 
     @classmethod
-    def of_dims(cls, dims: Iterable[tuple[AxisName, ...]]) -> PartitionSpec:
+    def of_dims(cls, dims: Iterable[tuple[AxisName, ...]], **reductions: Any) -> PartitionSpec:
         """Build a spec from a tuple of axis names for each dimension; `()` is a dimension that is not split."""
-        return cls(*map(_entry_of, dims))
+        return cls(*map(_entry_of, dims), **reductions)
 
     @property
     def axes(self) -> tuple[AxisName, ...]:
@@ -172,6 +172,16 @@ class PartitionSpec(Sequence[Any]):
     def is_partitions_only(self) -> bool:
         """Whether no axis is `unreduced` or `reduced`."""
         return not (self.unreduced or self.reduced)
+
+    def select_axes(self, axes: Collection[AxisName], ndim: int) -> PartitionSpec:
+        """The spec of an array of `ndim` dimensions over these of its axes only, with an entry for each dimension."""
+        unreduced = self.unreduced.intersection(axes)
+        return PartitionSpec.of_dims(
+            [tuple([a for a in names if a in axes]) for names in self.axes_per_dim(ndim)],
+            unreduced=unreduced,
+            reduced=self.reduced.intersection(axes),
+            unreduced_kind=self.unreduced_kind if unreduced else None,
+        )
 
     def axes_per_dim(self, ndim: int) -> tuple[Any, ...]:
         """The axis names of each of `ndim` dimensions; `()` for dimensions that are not split."""

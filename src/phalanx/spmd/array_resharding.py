@@ -58,6 +58,9 @@ def _choose_method(x: Array, sharding: Sharding) -> tuple:
     # Cheapest first: no copy, then copies of whole shards, and collectives or the host only where shards change.
     if held is sharding or held.is_equivalent_to(sharding, ndim):
         return (_reuse_buffers,)
+    if held.unreduced_over or sharding.unreduced_over:
+        is_in_place = held._device_assignment == sharding._device_assignment
+        return (_exchange, sharding._device_assignment) if is_in_place else (_reduce_first,)
     # Shard `n` of one sharding equals shard `n` of the other, for all `n`.
     if held.num_devices == sharding.num_devices and held.tiling(ndim).is_equal(sharding.tiling(ndim)):
         return (_copy_shards,)
@@ -123,6 +126,14 @@ def _exchange_and_copy(arrays: Sequence[Array], types: Sequence[ArrayType], dona
     near = reshard(arrays, [x.sharding.with_memory_kind(None) for x in arrays], donate)
     cut = reshard(near, [t.sharding.with_memory_kind(None) for t in types], list(map(operator.is_not, near, arrays)))
     return reshard(cut, [t.sharding for t in types], [True] * len(cut))
+
+
+def _reduce_first(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Reshard from or to terms of a sum on other devices: values, not terms, are sent."""
+    values = reshard(arrays, [x.sharding.summed for x in arrays], donate)
+    # Nothing is donated, since each step may return the buffers of its operands.
+    keep = [False] * len(values)
+    return reshard(reshard(values, [t.sharding.summed for t in types], keep), [t.sharding for t in types], keep)
 
 
 # --- one compiled program for the exchange ---

@@ -341,7 +341,7 @@ def _apply_vjp(linear: LinearMap, consts: Sequence[Any], targets: tuple, *cotang
             got=f"{len(cotangents)} arguments",
             fix="pass the cotangents of several results as one tuple",
         )
-    cts = _check_cotangents(linear, cotangents[0], [a.to_tangent() for a in linear.out_avals], "vjp")
+    cts = _check_cotangents(linear, cotangents[0], [a.to_cotangent() for a in linear.out_avals], "vjp")
     # Results without a tangent do not depend on the inputs; their cotangents are ignored.
     cts = select_flagged(cts, linear.nonzero)
     if targets or any(linear.is_ref):
@@ -361,7 +361,7 @@ def _add_to_targets(linear: LinearMap, consts: Sequence[Any], targets: tuple, ct
     goals = goals if targets else [GradValue()] * len(linear.is_ref)
     for i, (goal, aval, of_ref) in enumerate(zip(goals, linear.in_avals, linear.is_ref, strict=True)):
         path = lambda i=i: leaf_path(tree_unflatten(linear.in_tree, goals), i)
-        if isinstance(goal, Ref) and not goal.aval.inner_aval.matches(aval.to_tangent()):
+        if isinstance(goal, Ref) and not goal.aval.inner_aval.matches(aval.to_cotangent()):
             raise RefError(
                 f"{where}, argument{path()} of with_refs",
                 expected=f"a reference to an array of type {aval.to_tangent().str_short()}, as the gradient has",

@@ -54,14 +54,17 @@ def backward_pass(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[V
             # Transposed operations get the source line of the operation that they transpose.
             state.source = eqn.source
             if _has_typed_sharding(eqn):
-                y_bar, operands = _drop_typed_shardings(eqn, y_bar, operands)
+                if _has_unreduced(y_bar):
+                    operands = [Linear(x.aval.to_cotangent()) if type(x) is Linear else x for x in operands]
+                else:
+                    y_bar, operands = _drop_typed_shardings(eqn, y_bar, operands)
             x_bars = eqn.primitive.transpose(y_bar, *operands, **eqn.params)
             for atom, x, x_bar in zip(eqn.invars, operands, x_bars, strict=True):
                 if x_bar is None or type(x) is not Linear or type(x_bar) is Zero:
                     continue
                 # A cotangent that is sharded more finely than its primal stays so until the sum is complete.
                 if not _is_sharded_as(x_bar, atom.aval):
-                    x_bar = conform(x_bar, atom.aval)
+                    x_bar = conform(x_bar, atom.aval.to_cotangent())
                 held = cotangents.get(atom)
                 cotangents[atom] = x_bar if held is None else add_cotangents(held, x_bar, atom.aval)
     finally:
@@ -88,6 +91,13 @@ def _has_typed_sharding(eqn: Eqn) -> bool:
     return False
 
 
+def _has_unreduced(y_bar: Any) -> bool:
+    """Whether a cotangent is unreduced; transpose rules then run on its terms, so that they need no communication."""
+    cotangents = y_bar if isinstance(y_bar, list) else [y_bar]
+    shardings = [getattr(getattr(c, "aval", None), "type_sharding", None) for c in cotangents]
+    return any(s is not None and s.spec.unreduced for s in shardings)
+
+
 def _drop_typed_shardings(eqn: Eqn, y_bar: Any, operands: list) -> tuple[Any, list]:
     """Drop the shardings from the types of the cotangents and operands of a transpose rule.
 
@@ -108,10 +118,13 @@ def _drop_typed_shardings(eqn: Eqn, y_bar: Any, operands: list) -> tuple[Any, li
 
 
 def _is_sharded_as(x_bar: ArrayLike, aval: ShapedArray) -> bool:
-    """Whether a cotangent is sharded at least as its primal's type, so that it need not be gathered now."""
+    """Whether a cotangent is sharded at least as its primal's type demands, so that it need not be gathered now."""
     have, want = getattr(getattr(x_bar, "aval", None), "type_sharding", None), aval.type_sharding
+    want = want and want.to_cotangent()
     if have is want or have is None or want is None or have.mesh is not want.mesh:
         return have is want
+    if have.spec.unreduced != want.spec.unreduced or have.spec.reduced != want.spec.reduced:
+        return False
     return all(not w or h == w for h, w in zip(have.spec.dims, want.spec.dims, strict=True))
 
 
@@ -128,7 +141,7 @@ def _pop_cotangents(eqn: Eqn, cotangents: dict[Var, Any]) -> Any:
 def _complete_cotangent(c: ArrayLike | Zero | None, aval: ShapedArray) -> Any:
     """The cotangent of a value, once all of its uses have added their part."""
     if c is None:
-        return Zero(aval.to_tangent())
+        return Zero(aval.to_cotangent())
     return c if type(c) is Zero else reduce_to_varying(c, aval)
 
 
@@ -199,10 +212,10 @@ def _run_backwards(
     for v, c in zip(jaxpr.outvars, cotangents, strict=True):
         if type(v) is not Literal and v not in known and type(c) is not Zero:
             # A variable may be returned several times; its cotangents are added.
-            c = conform(c, v.aval)
+            c = conform(c, v.aval.to_cotangent())
             pending[v] = add_cotangents(pending[v], c, v.aval) if v in pending else c
     backward_pass(linear, known, pending)
-    return [conform(_complete_cotangent(pending.get(v), v.aval), v.aval) for v in inputs]
+    return [conform(_complete_cotangent(pending.get(v), v.aval), v.aval.to_cotangent()) for v in inputs]
 
 
 @cached_on_jaxpr
@@ -236,6 +249,6 @@ def transpose_jaxpr(
         present[:] = [w or type(x) is not Zero for x, w in wanted]
         return list(map(instantiate, select_flagged(x_bars, present)))
 
-    cotangents = [a.to_tangent() for a in select_flagged(jaxpr.out_avals, nonzero_cotangents)]
+    cotangents = [a.to_cotangent() for a in select_flagged(jaxpr.out_avals, nonzero_cotangents)]
     avals = [*(v.aval for v in known_vars), *cotangents]
     return trace_to_jaxpr(fun, avals, f"transpose({jaxpr.debug_name})"), present

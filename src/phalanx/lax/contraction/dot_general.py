@@ -126,6 +126,7 @@ class DotGeneral(Primitive, name="dot_general"):
         return narrow_from_bytes(ctx, [product], ctx.avals_out)[0]
 
     jvp = BILINEAR
+    linear_in = ((0,), (1,))
 
     def transpose(self, z_bar, x, y, *, dimension_numbers, precision, preferred_element_type):
         if is_linear(x):

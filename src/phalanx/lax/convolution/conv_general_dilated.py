@@ -135,6 +135,7 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
         return emit_convolution(ctx, x, w, c, (x_aval, w_aval), ctx.aval_out)
 
     jvp = BILINEAR
+    linear_in = ((0,), (1,))
 
     def transpose(self, y_bar, x, w, **params):
         c = ConvParams(**params)

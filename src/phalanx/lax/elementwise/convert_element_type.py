@@ -39,6 +39,8 @@ from phalanx.typing import ArrayLike, DTypeLike
 class ConvertElementType(Primitive, name="convert_element_type"):
     """Convert the elements of `x`: any[*s] -> dtype[*s]."""
 
+    linear_in = ((0,),)
+
     def abstract_eval(self, x: ShapedArray, *, dtype: np.dtype, weak_type: bool) -> Any:
         if dtype_kind(x.dtype) == "extended" or dtype_kind(dtype) == "extended":
             raise DTypeError(

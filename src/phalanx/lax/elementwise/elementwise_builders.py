@@ -299,6 +299,7 @@ def binary(
     transposes: Sequence[Callable | None] = (),
     lower: Callable | None = None,
     out_dtype: Callable | None = None,
+    linear_in: Sequence[Sequence[int]] | None = None,
 ) -> Any:
     """Declare an elementwise operation of two operands.
 
@@ -311,6 +312,7 @@ def binary(
       transposes: for each operand a function of (y_bar, x, y), or None if the operation is not linear in it.
       lower: the `lower` rule, if it is not a single operation.
       out_dtype: from the dtype of the operands to the dtype of the result, if they differ.
+      linear_in: as in `Primitive`.
     """
     return declare_primitive(
         name,
@@ -321,6 +323,7 @@ def binary(
         lower=lower,
         jvp=dx if dx in (LINEAR, ZERO) else derive_jvp(dx, dy),
         transpose=derive_transpose(*transposes) if transposes else None,
+        linear_in=linear_in,
         out_dtype=(lambda self, dtype: out_dtype(dtype)) if out_dtype else None,
     )
 

@@ -113,6 +113,7 @@ add_p = binary(
     lambda t, x, y, z: t,
     lambda t, x, y, z: t,
     transposes=(lambda z_bar, x, y: z_bar, lambda z_bar, x, y: z_bar),
+    linear_in=((0, 1),),
 )
 sub_p = binary(
     "sub",
@@ -121,6 +122,7 @@ sub_p = binary(
     lambda t, x, y, z: t,
     lambda t, x, y, z: neg_p(t),
     transposes=(lambda z_bar, x, y: z_bar, lambda z_bar, x, y: neg_p(z_bar)),
+    linear_in=((0, 1),),
 )
 mul_p = binary(
     "mul",
@@ -129,6 +131,7 @@ mul_p = binary(
     lambda t, x, y, z: mul_p(t, y),
     lambda t, x, y, z: mul_p(x, t),
     transposes=(lambda z_bar, x, y: mul_p(z_bar, y), lambda z_bar, x, y: mul_p(x, z_bar)),
+    linear_in=((0,), (1,)),
 )
 # d(x / y) / dy = -(x / y) / y, from the result z.
 div_p = binary(
@@ -138,6 +141,7 @@ div_p = binary(
     lambda t, x, y, z: div_p(t, y),
     lambda t, x, y, z: neg_p(mul_p(t, div_p(z, y))),
     transposes=(lambda z_bar, x, y: div_p(z_bar, y), None),
+    linear_in=((0,),),
 )
 neg_p = unary("neg", hlo.NegOp, NUMBER, LINEAR, transpose=lambda y_bar, x: neg_p(y_bar))
 

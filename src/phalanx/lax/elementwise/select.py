@@ -77,6 +77,7 @@ class SelectN(Primitive, name="select_n"):
         return ShapedArray(shape, cases[0].dtype, all(c.weak_type for c in cases))
 
     sharding_rule = Elementwise.sharding_rule
+    linear_in = ((1,), (1, 2))
 
     def lower(self, ctx: LoweringContext, which: ir.Value, *cases: Any) -> Any:
         out, avals = ctx.aval_out, ctx.avals_in

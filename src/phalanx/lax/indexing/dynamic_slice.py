@@ -126,6 +126,8 @@ def _slice_names(x: ShapedArray, sizes: Sequence) -> tuple[list, list, set]:
 class DynamicSlice(Primitive, name="dynamic_slice"):
     """The slice of `x` with the given starts, moved into bounds: any[*x] -> any[*sizes]."""
 
+    linear_in = ((0,),)
+
     def abstract_eval(self, x, *starts, sizes, wrap):
         _check_starts("lax.dynamic_slice", x, starts, sizes)
         return x.with_shape(sizes)
@@ -183,6 +185,8 @@ dynamic_slice_p = DynamicSlice()
 
 class DynamicUpdateSlice(Primitive, name="dynamic_update_slice"):
     """`x` with the slice at the given starts, moved into bounds, replaced by `update`."""
+
+    linear_in = ((0, 1),)
 
     def abstract_eval(self, x, update, *starts, wrap):
         where = "lax.dynamic_update_slice"

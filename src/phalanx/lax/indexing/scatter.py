@@ -290,6 +290,8 @@ scatter_p = Scatter()
 
 
 class _LinearScatter(ScatterPrimitive):
+    linear_in = ((0, 2),)
+
     def jvp(self, primals, tangents, **params):
         # The operation is linear in operand and updates together.
         x, indices, updates = primals

@@ -11,11 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import LINEAR, AxisError, Primitive, ShapeError, ShardingRule, Zero, get_aval, instantiate, is_linear
+from phalanx.core import (
+    LINEAR,
+    AxisError,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    Zero,
+    get_aval,
+    instantiate,
+    is_linear,
+)
 from phalanx.lax.elementwise import check_same_dtypes, match_scalars, select_n_p, sub_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
-from phalanx.lax.shape import add_dim, broadcast_in_dim_p, dim_names, insert_dim, move_dim, squeeze_p
+from phalanx.lax.shape import add_dim, broadcast_in_dim_p, dim_names, insert_dim, move_dim, squeeze_p, zeros
 from phalanx.runtime import Array, LoweringContext
+from phalanx.sharding import PartitionSpec
 from phalanx.symbolic import static_size
 from phalanx.typing import ArrayLike, DimSize
 
@@ -61,7 +73,7 @@ class Slice(Primitive, name="slice"):
             # A strided slice may end before its limit: 0:6:4 reads elements 0 and 4, and the transpose pads the fifth.
             used = (m - 1) * stride + 1 if stride != 1 and m != 0 else m
             config.append((start, n - start - used, stride - 1))
-        return (pad_p(y_bar, y_bar.dtype.type(0), config=tuple(config)),)
+        return (pad_p(y_bar, _zero_like(y_bar), config=tuple(config)),)
 
     def batch(self, x: Any, b: int, *, starts: tuple, stops: tuple, strides: tuple | None) -> tuple:
         strides = strides if strides is None else insert_dim(strides, b, 1)
@@ -69,6 +81,14 @@ class Slice(Primitive, name="slice"):
 
 
 slice_p = Slice()
+
+
+def _zero_like(x: Any) -> Any:
+    """A zero to pad `x` with, unreduced over the axes over which `x` is, as `pad` requires."""
+    sharding = get_aval(x).type_sharding
+    if sharding is None or sharding.spec.is_partitions_only:
+        return x.dtype.type(0)
+    return zeros(ShapedArray((), x.dtype, sharding=sharding.with_spec(PartitionSpec(**sharding.spec.reductions))))
 
 
 def _resizing_rule(x: Any, prefix: str, is_resized: Sequence[bool], others: list) -> ShardingRule:
@@ -94,6 +114,8 @@ def padded_size(n: DimSize, low: DimSize, high: DimSize, interior: int) -> Any:
 
 class Pad(Primitive, name="pad"):
     """`x` with `value` around and between its elements: `config` is (low, high, interior) for each dimension."""
+
+    linear_in = ((0, 1),)
 
     def abstract_eval(self, x: Any, value: Any, *, config: tuple) -> Any:
         where = "lax.pad"
@@ -134,7 +156,7 @@ class Pad(Primitive, name="pad"):
         t, value_dot = tangents
         t = instantiate(t)
         # A constant padding value has the tangent zero, which is padded like any other value.
-        value_dot = t.dtype.type(0) if type(value_dot) is Zero else value_dot
+        value_dot = _zero_like(t) if type(value_dot) is Zero else value_dot
         return y, self(t, value_dot, config=config)
 
     def transpose(self, y_bar: Array, x: Any, value: Any, *, config: tuple) -> tuple:
@@ -143,7 +165,7 @@ class Pad(Primitive, name="pad"):
         if all(n != 0 for n in shape):
             # Undo the padding by padding with the negative amounts, which crops; then undo interior padding by a
             # strided slice.
-            x_bar = self(y_bar, y_bar.dtype.type(0), config=tuple((-low, -high, 0) for low, high, _ in config))
+            x_bar = self(y_bar, _zero_like(y_bar), config=tuple((-low, -high, 0) for low, high, _ in config))
             if any(c[2] for c in config):
                 strides = tuple(c[2] + 1 for c in config)
                 x_bar = slice_p(x_bar, starts=(0,) * x_bar.ndim, stops=x_bar.shape, strides=strides)

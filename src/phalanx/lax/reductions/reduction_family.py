@@ -41,6 +41,7 @@ from phalanx.lax.shape import (
 )
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.runtime.lowering import LoweringContext
+from phalanx.sharding import UnreducedKind
 from phalanx.typing import Array, DTypeLike, ShardingLike
 
 
@@ -171,14 +172,14 @@ def _over_dims(primitive: Reduction, words: str, value: int) -> Any:
     """Make the public function of a reduction; `value` is its result for [6, 5]."""
 
     name = primitive.name
+    kind = getattr(UnreducedKind, name.removeprefix("reduce_"), UnreducedKind.sum)
 
     def function(operand: Array, axes: Sequence[int], *, out_sharding: ShardingLike | None = None) -> Any:
         dims = canonicalize_dims(axes)
         if out_sharding is None:
             return primitive(operand, dims=dims)
-        return call_with_out_sharding(
-            lambda x: primitive(x, dims=dims), (operand,), out_sharding, f"lax.{name}, out_sharding"
-        )
+        reduce = lambda x: primitive(x, dims=dims)
+        return call_with_out_sharding(reduce, (operand,), out_sharding, f"lax.{name}, out_sharding", kind)
 
     return set_name_and_doc(
         function, name, _REDUCTION.format(words=words, kinds=primitive.kinds.words, name=name, value=value)

@@ -34,7 +34,7 @@ from phalanx.lax.shape.dims import (
 from phalanx.lax.shape.transpose import move_dim, transpose_p
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.runtime import Array, LoweringContext
-from phalanx.sharding import AbstractMesh, shard_dims
+from phalanx.sharding import AbstractMesh, PartitionSpec
 from phalanx.typing import ArrayLike, Shape, ShardingLike
 
 
@@ -142,7 +142,8 @@ class Reshape(Primitive, name="reshape"):
                 got=f"{x.str_short()} to {shape}",
                 fix="pass out_sharding to lax.reshape, or reshard the operand with phalanx.reshard",
             )
-        return shard_dims(x.with_shape(shape), mesh, dims)
+        spec = PartitionSpec.of_dims(dims, **x.type_sharding.spec.reductions)
+        return x.with_shape(shape).update(sharding=x.type_sharding.with_spec(spec))
 
     def sharding_rule(self, x: ShapedArray, *, shape: tuple) -> ShardingRule:
         # Unchanged dimensions are the same factor on both sides; all others need the whole dimension.

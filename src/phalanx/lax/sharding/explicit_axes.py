@@ -14,7 +14,7 @@ from typing import Any
 from phalanx.core import ArgumentTypeError, ShapedArray, ShardingError, get_aval, state, state_extra
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.lax.sharding.out_sharding import find_typed_mesh, reshard_p, resolve_explicit_sharding, set_axis_types
-from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.typing import Array, ArrayLike, AxisName, PyTree, ShardingLike
 
@@ -197,8 +197,7 @@ def _over(mesh: Mesh | AbstractMesh, tree: PyTree, specs: PyTree, where: str) ->
         held = get_aval(x).type_sharding
         if held is not None and held.mesh is not mesh.abstract_mesh:
             # Only axes that are Explicit in the new mesh remain in the type.
-            dims = [tuple([a for a in axes if a in explicit]) for axes in held.spec.dims]
-            x = reshard_p(x, sharding=NamedSharding(mesh, PartitionSpec.of_dims(dims)))
+            x = reshard_p(x, sharding=NamedSharding(mesh, held.spec.select_axes(explicit, get_aval(x).ndim)))
         out.append(x)
     return tree_unflatten(structure, out)
 

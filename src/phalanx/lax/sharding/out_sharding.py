@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core import ArgumentTypeError, Identity, ShapedArray, ShardingError, get_aval, physical_aval, state
-from phalanx.engine.mlir import ir
+from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.sharding_constraint import with_sharding_constraint
 from phalanx.runtime import Array, LoweringContext, general_transfers, reshard_to
 from phalanx.sharding import (
@@ -22,6 +22,7 @@ from phalanx.sharding import (
     Mesh,
     NamedSharding,
     PartitionSpec,
+    UnreducedKind,
     spec_to_sharding,
 )
 from phalanx.transforms.batching import AxisData
@@ -46,7 +47,12 @@ class Reshard(Identity, name="reshard"):
         # The lowering of every equation emits the sharding in the type of its result, open over Auto axes, which is all
         # that is known if there are such axes. Otherwise the shardings are complete, and collectives are planned.
         wanted = ctx.aval_out.type_sharding
-        if ctx.module.num_partitions == 1 or wanted is None or wanted.mesh.auto_axes:
+        held = ctx.avals_in[0].type_sharding
+        if ctx.module.num_partitions == 1:
+            return x
+        if wanted is None and held is not None:
+            return _lower_to_untyped(ctx, x, held)
+        if wanted is None or wanted.mesh.auto_axes or (wanted.spec.unreduced and _sums_over(ctx, x, wanted.spec)):
             return x
         return reshard_to(ctx, x, physical_aval(ctx.avals_in[0]), wanted)
 
@@ -63,6 +69,35 @@ class Reshard(Identity, name="reshard"):
 
 
 reshard_p = Reshard()
+
+
+def _lower_to_untyped(ctx: LoweringContext, x: ir.Value, held: NamedSharding) -> ir.Value:
+    """Emit the change to a type without a sharding; the compiler may shard `x` as it likes from here on."""
+    if held.spec.unreduced:
+        # The operations that follow do not know that their operand is unreduced, so the terms are summed here.
+        return reshard_to(ctx, x, physical_aval(ctx.avals_in[0]), held.summed)
+    # A parameter may be sharded otherwise. The shards of other values are known, see `_sums_over`.
+    is_known = x in ctx.module.typed_shardings or held.mesh.auto_axes
+    return x if is_known else ctx.module.apply_sharding(x, ctx.avals_in[0])
+
+
+def _sums_over(ctx: LoweringContext, x: ir.Value, spec: PartitionSpec) -> bool:
+    """Whether `x` is a sum over dimensions that are sharded, in all operands, over the unreduced axes of `spec`."""
+    if isinstance(x.owner, ir.Block):
+        return False
+    operation = x.owner.operation
+    attributes, operands = operation.attributes, list(operation.operands)
+    if operation.name == "stablehlo.dot_general":
+        numbers = hlo.DotDimensionNumbers(attributes["dot_dimension_numbers"])
+        summed = [numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions]
+    elif operation.name == "stablehlo.reduce" and len(operands) == 2:
+        summed, operands = [list(attributes["dimensions"])], operands[:1]
+    else:
+        return False
+    held = [ctx.module.typed_shardings.get(operand) for operand in operands]
+    axes = {tuple(s.spec.dims[d] for d in dims) if s is not None else None for s, dims in zip(held, summed)}
+    first = axes.pop()
+    return not axes and first is not None and {a for dim in first for a in dim} == spec.unreduced
 
 
 def _concrete_target(x: Array, sharding: NamedSharding) -> NamedSharding | None:
@@ -86,11 +121,15 @@ def _concrete_target(x: Array, sharding: NamedSharding) -> NamedSharding | None:
     if held is not None and mesh.auto_axes:
         free = set(mesh.auto_axes)
         dims = [(*axes, *[a for a in now if a in free]) for axes, now in zip(dims, held.axes(ndim), strict=True)]
-    return NamedSharding(mesh, PartitionSpec.of_dims(dims))
+    return NamedSharding(mesh, PartitionSpec.of_dims(dims, **sharding.spec.reductions))
 
 
 def resolve_explicit_sharding(
-    spec: ShardingLike, aval: ShapedArray, where: str, mesh: Mesh | AbstractMesh | None = None
+    spec: ShardingLike,
+    aval: ShapedArray,
+    where: str,
+    mesh: Mesh | AbstractMesh | None = None,
+    kind: UnreducedKind = UnreducedKind.sum,
 ) -> NamedSharding | None:
     """Resolve a sharding argument to a sharding over Explicit axes; None if the mesh has no Explicit axis.
 
@@ -99,9 +138,11 @@ def resolve_explicit_sharding(
       aval: the type of the array.
       where: the path of the argument, for error messages.
       mesh: the mesh of a bare spec, if the array has one.
+      kind: the kind of the terms if the result is unreduced over further axes.
 
     Raises:
-      ShardingError: the spec has no mesh, does not match the array, or names an axis that is not Explicit.
+      ShardingError: the spec has no mesh, does not match the array, has another `kind`, or names an axis that is not
+        Explicit.
       ArgumentTypeError: `spec` is neither a sharding nor a spec.
     """
     if not isinstance(spec, PartitionSpec | NamedSharding):
@@ -116,7 +157,8 @@ def resolve_explicit_sharding(
     kinds = dict(zip(spec.mesh.axis_names, spec.mesh.axis_types, strict=True))
     if not spec.mesh.explicit_axes:
         return None
-    wrong = next((a for a in spec.spec.axes if kinds[a] is not AxisType.Explicit), None)
+    named = (*spec.spec.axes, *spec.spec.unreduced, *spec.spec.reduced)
+    wrong = next((a for a in named if kinds[a] is not AxisType.Explicit), None)
     if wrong is not None or UNCONSTRAINED in spec.spec.dims:
         entry = "UNCONSTRAINED" if wrong is None else f"axis {wrong!r} of type {kinds[wrong]!r}"
         raise ShardingError(
@@ -124,6 +166,15 @@ def resolve_explicit_sharding(
             expected=f"a spec over the Explicit axes of the mesh, {', '.join(map(repr, spec.mesh.explicit_axes))}",
             got=f"{spec.spec} with {entry}",
             fix="leave it out of the spec; the compiler chooses the sharding over axes that are not Explicit",
+        )
+    held = PartitionSpec() if aval.type_sharding is None else aval.type_sharding.spec
+    kinds_held = {kind} if spec.spec.unreduced - held.unreduced else set()
+    if spec.spec.unreduced and {spec.spec.unreduced_kind} != kinds_held | ({held.unreduced_kind} - {None}):
+        raise ShardingError(
+            where,
+            expected=f"an unreduced_kind of {(held.unreduced_kind or kind).name}, that of the terms",
+            got=f"{spec.spec} for {aval.str_short()}",
+            fix="pass that kind, or leave the unreduced axes out; lax.reduce_max and reduce_min make the others",
         )
     spec.shard_shape(aval.shape, where=where)
     return spec
@@ -167,7 +218,11 @@ def shard_dim(x: ArrayLike, dim: int, axes: tuple) -> Any:
 
 
 def call_with_out_sharding(
-    fun: Callable, operands: Sequence[Any], out_sharding: ShardingLike | None, where: str
+    fun: Callable,
+    operands: Sequence[Any],
+    out_sharding: ShardingLike | None,
+    where: str,
+    kind: UnreducedKind = UnreducedKind.sum,
 ) -> Any:
     """Call an operation such that its result has the sharding `out_sharding`.
 
@@ -176,6 +231,7 @@ def call_with_out_sharding(
       operands: the arrays.
       out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; inferred from the operands if None.
       where: the name of the argument, for error messages.
+      kind: how the operation combines the elements of dimensions that the result lacks.
 
     Returns:
       The result.
@@ -185,7 +241,18 @@ def call_with_out_sharding(
     """
     if out_sharding is None:
         return fun(*operands)
-    return apply_out_sharding(fun(*map(drop_type_sharding, operands)), out_sharding, where, find_typed_mesh(operands))
+    if kind is not UnreducedKind.sum and state.trace is None and getattr(out_sharding, "spec", out_sharding).unreduced:
+        raise ShardingError(
+            where,
+            expected="a compiled function around an operation whose result is unreduced",
+            got=out_sharding,
+            fix="call the operation inside phalanx.jit",
+        )
+    if any(s is not None and s.spec.unreduced for s in (get_aval(x).type_sharding for x in operands)):
+        out = fun(*operands)  # on the terms
+    else:
+        out = fun(*map(drop_type_sharding, operands))
+    return apply_out_sharding(out, out_sharding, where, find_typed_mesh(operands), kind)
 
 
 def find_typed_mesh(operands: Sequence[Any]) -> Any:
@@ -201,10 +268,11 @@ def apply_out_sharding(
     out_sharding: ShardingLike | None,
     where: str = "out_sharding",
     mesh: Mesh | AbstractMesh | None = None,
+    kind: UnreducedKind = UnreducedKind.sum,
 ) -> Any:
     """Apply `out_sharding` to a result: reshard it over Explicit axes, constrain it on a mesh without them."""
     if out_sharding is None:
         return x
-    target = resolve_explicit_sharding(out_sharding, get_aval(x), where, mesh)
+    target = resolve_explicit_sharding(out_sharding, get_aval(x), where, mesh, kind)
     # Without Explicit axes the type has no sharding, so out_sharding becomes a constraint for the compiler.
     return with_sharding_constraint(x, out_sharding) if target is None else reshard_p(x, sharding=target)

@@ -1,0 +1,207 @@
+"""Arrays that are unreduced over Explicit axes, and reduced ones, whose cotangents are unreduced."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.error_classes import ShardingError
+from phalanx.sharding import AxisType, NamedSharding, P, UnreducedKind, auto_axes, make_mesh, reshard, use_mesh
+
+X = np.arange(16, dtype=np.float32).reshape(8, 2)
+W = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+@pytest.fixture(autouse=True)
+def mesh():
+    with use_mesh(make_mesh((2, 4), ("x", "y"), AxisType.Explicit)) as mesh:
+        yield mesh
+
+
+@pytest.fixture
+def product():
+    """X @ X.T over a contracted dimension that is split over x, as terms."""
+    left, right = phalanx.device_put(X, P(None, "x")), phalanx.device_put(X.T, P("x"))
+    return jnp.dot(left, right, out_sharding=P(unreduced={"x"}))
+
+
+def type_of(x):
+    """The type of an array, which agrees with its sharding."""
+    assert x.aval.type_sharding.spec.unreduced == x.sharding.spec.unreduced
+    return phalanx.typeof(x).str_short()
+
+
+def jaxlib_version():
+    return tuple(map(int, version("jaxlib").split(".")[:2]))
+
+
+def refusal(fun, *args):
+    with pytest.raises(ShardingError) as caught:
+        fun(*args)
+    return str(caught.value)
+
+
+def test_a_contraction_leaves_its_terms_on_the_devices(product):
+    assert type_of(product) == "f32[8,8]{U:x}"
+    terms = [np.asarray(s.data) for s in product.addressable_shards]
+    np.testing.assert_array_equal(terms[0], X[:, :1] @ X.T[:1])
+    np.testing.assert_array_equal(terms[4], X[:, 1:] @ X.T[1:])
+    assert type_of(reshard(product, P("y", "x"))) == "f32[8@y,8@x]"
+    np.testing.assert_array_equal(reshard(product, P()), X @ X.T)
+
+
+def test_an_unreduced_result_costs_no_communication():
+    fun = phalanx.jit(lambda x: lax.reduce_sum(x, (0,), out_sharding=P(None, unreduced={"x"})))
+    x = phalanx.device_put(W, P("x"))
+    assert "all-reduce" not in fun.lower(x).compile().as_text()
+    np.testing.assert_array_equal(reshard(fun(x), P()), W.sum(0))
+
+
+@pytest.mark.parametrize(
+    "spec", [P(unreduced={"x"}), P("y", unreduced={"x"}), P(None, "x", unreduced={"y"}), P(unreduced={"x", "y"})]
+)
+def test_any_array_is_the_sum_of_terms(spec):
+    for source in (W, phalanx.device_put(W, P("y")), phalanx.device_put(W, P("x", "y"))):
+        unreduced = phalanx.device_put(source, spec)
+        assert unreduced.sharding.spec.unreduced == spec.unreduced and not unreduced.is_fully_replicated
+        np.testing.assert_array_equal(reshard(unreduced, P("x")), W)
+        np.testing.assert_array_equal(phalanx.jit(lambda x: reshard(x, P("y")))(unreduced), W)
+
+
+def test_linear_operations_run_on_terms(product):
+    value = X @ X.T
+    scale = phalanx.device_put(W, P(reduced={"x"}))
+    cases = [
+        (lambda p: p + p, 2 * value),
+        (lambda p: p - 3 * p, -2 * value),
+        (lambda p: p * scale, value * W),
+        (lambda p: scale * p, value * W),
+        (lambda p: p / (1 + scale), value / (1 + W)),
+        (lambda p: p.T.reshape(4, 16), value.T.reshape(4, 16)),
+        (lambda p: p[2:5, ::2], value[2:5, ::2]),
+        (lambda p: jnp.concatenate([p, p]), np.concatenate([value, value])),
+        (lambda p: lax.select(np.eye(8, dtype=bool), p, p), value),
+        (lambda p: lax.cumsum(p), value.cumsum(0)),
+        (lambda p: p.sum(1), value.sum(1)),
+        (lambda p: p.astype("float16"), value),
+    ]
+    for fun, expected in cases:
+        for call in (fun, phalanx.jit(fun)):
+            y = call(product)
+            assert type_of(y).endswith("{U:x}")
+            np.testing.assert_allclose(reshard(y, P()), expected, rtol=1e-5)
+
+
+def test_operations_that_are_not_linear_are_refused(product):
+    assert refusal(jnp.sin, product) == (
+        "sin: expected operands that are not unreduced, since it is not linear in them, got f32[8,8]{U:x}.\n"
+        "  Fix: reshard an operand with phalanx.reshard, or pass out_sharding= if the operation has that argument."
+    )
+    assert "expected operands that are not unreduced" in refusal(lax.mul, product, product)
+    plain = phalanx.device_put(W, P())
+    assert "expected operands that are unreduced over the same axes" in refusal(lax.add, product, plain)
+    assert "expected another operand that is reduced over 'x'" in refusal(lax.mul, product, plain)
+    reduced = phalanx.device_put(W, P(reduced={"y"}))
+    assert "expected operands that are reduced over the same axes" in refusal(lax.mul, reduced, plain)
+    assert "expected an array that is not unreduced" in refusal(np.asarray, product)
+    assert repr(product).startswith("Array(shape=(8, 8), dtype=float32, sharding=NamedSharding(") == (
+        str(product) == repr(product)
+    )
+
+
+def test_the_terms_are_summed_where_axes_become_auto(product):
+    fun = phalanx.jit(auto_axes(jnp.sin, out_sharding=P()))
+    np.testing.assert_allclose(fun(product), np.sin(X @ X.T), rtol=1e-4, atol=1e-5)
+
+
+def test_the_cotangent_of_a_reduced_array_is_unreduced(mesh):
+    weights, inputs = phalanx.device_put(W[:2], P(reduced={"x"})), phalanx.device_put(X, P("x"))
+
+    def loss(w, x):
+        w = jnp.concatenate([jnp.sin(w[:, :4]), 2 * w[:, 4:]], axis=1)
+        return ((x @ w) ** 2).sum()
+
+    gradient = phalanx.jit(phalanx.grad(loss))
+    bar = gradient(weights, inputs)
+    assert type_of(bar) == "f32[2,8]{U:x}"
+    assert "all-reduce" not in gradient.lower(weights, inputs).compile().as_text()
+    with use_mesh(None):
+        expected = phalanx.grad(loss)(W[:2], X)
+    np.testing.assert_allclose(reshard(bar, P()), expected, rtol=1e-4)
+
+
+def test_the_cotangent_of_an_unreduced_array_is_reduced(product):
+    bar = phalanx.grad(lambda p: reshard(p * 2, P("x")).sum())(product)
+    assert type_of(bar) == "f32[8,8]{R:x}"
+    np.testing.assert_array_equal(bar, np.full((8, 8), 2, np.float32))
+    _, f_vjp = phalanx.vjp(lambda x: x, phalanx.device_put(W, P(reduced={"x"})))
+    assert type_of(f_vjp(reshard(W, P(unreduced={"x"})))[0]) == "f32[8,8]{U:x}"
+
+
+def test_gathers_and_updates_of_reduced_arrays():
+    table, ids = phalanx.device_put(W, P(reduced={"x"})), phalanx.device_put(np.array([1, 1, 5]), P())
+    bar = phalanx.grad(lambda t: t[ids].sum())(table)
+    assert type_of(bar) == "f32[8,8]{U:x}"
+    np.testing.assert_array_equal(reshard(bar, P())[:, 0], [0, 2, 0, 0, 0, 1, 0, 0])
+
+
+def test_gradients_accumulate_in_a_loop_without_communication():
+    weights = phalanx.device_put(W[:2], P(reduced={"x"}))
+    batches = phalanx.device_put(np.stack([X, X + 1]), P(None, "x"))
+
+    def accumulate(w, batches):
+        def step(total, x):
+            return total + phalanx.grad(lambda w: ((x @ w) ** 2).sum())(w), None
+
+        return lax.scan(step, reshard(jnp.zeros_like(w), P(unreduced={"x"})), batches)[0]
+
+    total = phalanx.jit(accumulate)(weights, batches)
+    assert type_of(total) == "f32[2,8]{U:x}"
+    expected = sum(2 * x.T @ (x @ W[:2]) for x in (X, X + 1))
+    np.testing.assert_allclose(reshard(total, P()), expected, rtol=1e-5)
+
+
+def test_a_constant_of_another_sharding_does_not_break_a_contraction():
+    # Shardy would abort the process: a closed-over array is passed as a replicated parameter.
+    x, w = phalanx.device_put(X, P("x")), phalanx.device_put(W[0, :2], P(reduced={"x"}))
+    bar = phalanx.jit(phalanx.grad(lambda w: (x @ w).sum()))(w)
+    np.testing.assert_array_equal(reshard(bar, P()), X.sum(0))
+    plain = phalanx.jit(lambda y: jnp.dot(X.T, y, out_sharding=P(unreduced={"x"})))(phalanx.device_put(X, P("y")))
+    np.testing.assert_array_equal(reshard(plain, P()), X.T @ X)
+
+
+def test_terms_move_to_other_devices_as_a_sum(product, mesh):
+    other = make_mesh((2,), ("x",), AxisType.Explicit, devices=mesh.flat_devices[:2])
+    moved = phalanx.device_put(product, NamedSharding(other, P(unreduced={"x"})))
+    np.testing.assert_array_equal(phalanx.device_put(moved, NamedSharding(other, P())), X @ X.T)
+
+
+def test_terms_of_a_maximum_come_from_a_reduction():
+    kind = P(unreduced={"x"}, unreduced_kind=UnreducedKind.max)
+    assert refusal(reshard, W, kind) == (
+        "reshard, out_shardings: expected an unreduced_kind of sum, that of the terms, got PartitionSpec("
+        "unreduced={'x'}, unreduced_kind=max) for f32[8,8].\n"
+        "  Fix: pass that kind, or leave the unreduced axes out; lax.reduce_max and reduce_min make the others."
+    )
+    x = phalanx.device_put(W.astype(int), P("x"))
+    reduce = lambda x: lax.reduce_max(x, (0,), out_sharding=kind)
+    assert "expected a compiled function around an operation" in refusal(reduce, x)
+    if jaxlib_version() < (0, 11):
+        assert "other kinds need jaxlib 0.11 or later" in refusal(phalanx.jit(reduce), x)
+        return
+    y = phalanx.jit(reduce)(x)
+    assert "expected operands that are not unreduced" in refusal(lax.add, y, y)
+    np.testing.assert_array_equal([np.asarray(y.addressable_shards[i].data) for i in (0, 4)], [W[3], W[7]])
+    np.testing.assert_array_equal(reshard(y, P()), W[7])
+
+
+def test_a_compiled_function_may_declare_an_unreduced_result():
+    fun = phalanx.jit(lambda x, y: x @ y, out_shardings=P("y", unreduced={"x"}))
+    y = fun(phalanx.device_put(X, P("y")), phalanx.device_put(X.T, P()))
+    assert type_of(y) == "f32[8@y,8]{U:x}"
+    np.testing.assert_array_equal(reshard(y, P()), X @ X.T)
