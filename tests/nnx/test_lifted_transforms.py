@@ -534,8 +534,6 @@ def test_scan_by_filters_and_modules_as_carry():
 
     out, xs = count(model, jnp.arange(3))
     assert out is model and int(model.calls.value) == 8 and xs.tolist() == [0, 1, 2]
-    with pytest.raises(ArgumentError, match="BatchStat calls: expected a variable that is not changed"):
-        nnx.scan(lambda m, c, x: (m(c), 0.0), in_axes=(None, nnx.Carry, 0))(model, X, X)
     with pytest.raises(ArgumentError, match="scan, in_axes: expected 1 entries"):
         nnx.scan(lambda m: m)(model)
 
@@ -663,3 +661,83 @@ def test_a_cached_call_returns_new_modules_without_retracing():
     assert all(out["same"] is model and out["copy"].shared is model.calls for out in outs)
     assert len({id(out["copy"].w) for out in outs}) == 3
     assert [int(out["copy"].calls.value) for out in outs] == [1, 2, 3] and float(outs[2]["sum"]) == 2.0
+
+
+def test_scan_discards_changes_of_constant_variables_with_a_warning_or_carries_them_without_graph_updates():
+    def count(model, c):
+        model.n.value += 1
+        return c + model.w.value * model.n.value, model.n.value
+
+    class Counter(nnx.Module):
+        def __init__(self):
+            self.w, self.n = nnx.Param(jnp.ones(3)), nnx.BatchStat(jnp.array(0.0))
+
+    axes = nnx.StateAxes({nnx.Param: 0, ...: None})
+    model = Counter()
+    with pytest.warns(UserWarning, match="the new value of BatchStat n is discarded in each iteration"):
+        total, steps = nnx.scan(count, in_axes=(axes, nnx.Carry))(model, 0.0)
+    assert float(total) == 3.0 and steps.tolist() == [1.0, 1.0, 1.0] and float(model.n.value) == 0.0
+    for graph in (True, False):
+        model = Counter()
+        axes = nnx.prefix(model, {nnx.Param: 0, ...: None}, graph=graph)
+        f = nnx.scan(count, in_axes=(axes, nnx.Carry), graph=graph, graph_updates=False)
+        total, steps = f(model, 0.0)
+        assert float(total) == 6.0 and steps.tolist() == [1.0, 2.0, 3.0] and float(model.n.value) == 3.0
+
+
+def test_loops_accept_carried_variables_in_another_order():
+    for loop in (
+        lambda init: nnx.fori_loop(0, 3, lambda i, s: (s[1], s[0]), init),
+        lambda init: nnx.while_loop(lambda s: s[2] < 3, lambda s: (s[1], s[0], s[2] + 1), (*init, 0)),
+        lambda init: nnx.scan(lambda s: (s[1], s[0]), in_axes=nnx.Carry, out_axes=nnx.Carry, length=3)(init),
+    ):
+        a, b = nnx.Param(jnp.array(1.0)), nnx.Param(jnp.array(10.0))
+        out = loop((a, b))
+        assert out[0] is a and float(a.value) == 10.0 and float(b.value) == 1.0
+
+
+def test_scan_checks_carries_and_results_when_it_is_applied():
+    cases = {
+        "scan, in_axes and out_axes: expected nnx.Carry in both or in none": dict(in_axes=0, out_axes=(nnx.Carry, 0)),
+        "scan, in_axes and out_axes: expected nnx.Carry in both": dict(in_axes=(nnx.Carry, 0), out_axes=0),
+        "scan, out_axes: expected nnx.Carry, or a dimension": dict(in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, None)),
+    }
+    for text, options in cases.items():
+        with pytest.raises(ArgumentError, match=text):
+            nnx.scan(lambda c, x: (c, x), **options)
+    with pytest.raises(ArgumentError, match="expected a function of exactly one argument for in_axes=nnx.Carry"):
+        nnx.scan(lambda c, x: c, in_axes=nnx.Carry, out_axes=nnx.Carry, length=2)(X, X)
+
+
+def test_returning_a_variable_of_an_argument_along_another_dimension_is_refused():
+    v = nnx.Param(jnp.ones((3, 2)))
+    assert nnx.vmap(lambda v: v, in_axes=0, out_axes=0)(v) is v
+    with pytest.raises(ArgumentError) as error:
+        nnx.vmap(lambda v: v, in_axes=0, out_axes=1)(v)
+    assert str(error.value) == (
+        "vmap, out_axes, Param: expected 0, which vmap, in_axes has for this variable of an argument, got 1.\n"
+        "  Fix: pass 0 for it in the option for the result, or return a copy: nnx.clone(module)."
+    )
+
+
+def test_prefixes_are_state_axes_or_modules_of_values():
+    model = nnx.BatchNorm(2, rngs=nnx.Rngs(0))
+    table = {nnx.Param: 0, ...: None}
+    tree = nnx.prefix({"m": model, "v": model.scale.copy(), "x": jnp.ones(1)}, table, graph=False)
+    assert type(tree["m"]) is nnx.BatchNorm and tree["m"].scale == 0 and tree["m"].mean is None
+    assert tree["v"] == 0 and tree["x"] is None
+    for graph in (True, False):
+        axes = nnx.prefix(model, table, graph=graph)
+        stacked = nnx.vmap(
+            lambda rngs: nnx.BatchNorm(2, rngs=rngs), out_axes=axes, axis_size=3, graph=graph, graph_updates=False
+        )(nnx.Rngs(0).split(3))
+        assert stacked.scale.shape == (3, 2) and stacked.mean.shape == (2,)
+        apply = nnx.vmap(
+            lambda m, x: m(x, use_running_average=True), in_axes=(axes, None), graph=graph, graph_updates=False
+        )
+        assert apply(stacked, jnp.ones((1, 2))).shape == (3, 1, 2)
+    px, py = nnx.prefix((model, model), table, graph=True)
+    assert px == py and px.resolve(("scale",), model.scale, "vmap, in_axes") == 0
+    other = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    with pytest.raises(ArgumentError, match="expected a value at this path of the BatchNorm given as a prefix"):
+        nnx.vmap(lambda m: None, in_axes=(tree["m"],), axis_size=2)(other)

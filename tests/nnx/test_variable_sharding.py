@@ -217,3 +217,43 @@ def test_older_metadata_names_do_not_hide_the_sharding_of_the_value(mesh):
         for key in ("sharding", "sharding_names"):
             w = nnx.Param(jnp.ones((2, 4)), **{key: (None, "model")})
             assert w.sharding.spec == P(None, "model") and w.out_sharding == (None, "model") == w.sharding_names
+
+
+def test_shardings_of_arguments_reach_the_variables_of_the_caller():
+    mesh = phalanx.make_mesh((2, 4), ("a", "b"))
+    shardings = nnx.StateSharding(
+        {nnx.PathContains("kernel"): NamedSharding(mesh, P("a", "b")), ...: NamedSharding(mesh, P("b"))}
+    )
+    traces = []
+
+    def apply(model, x):
+        traces.append(1)
+        return model(x)
+
+    f = nnx.jit(apply, in_shardings=(shardings, None))
+    for _ in range(2):  # another model of the same structure is sharded as well
+        model = nnx.Linear(16, 32, rngs=nnx.Rngs(0))
+        for _ in range(3):
+            assert f(model, jnp.ones((4, 16))).shape == (4, 32)
+            assert model.kernel.value.sharding.spec == P("a", "b") and model.bias.value.sharding.spec == P("b")
+            assert model.kernel.value.addressable_shards[0].data.shape == (8, 8)
+    assert len(traces) == 1
+    unchanged = nnx.Linear(16, 32, rngs=nnx.Rngs(0))
+    nnx.jit(apply, in_shardings=(shardings, None), graph_updates=False)(unchanged, jnp.ones((4, 16)))
+    assert not isinstance(unchanged.kernel.value.sharding, NamedSharding)
+
+
+def test_specs_of_shard_map_reach_the_variables_of_the_caller():
+    mesh = phalanx.make_mesh((8,), ("a",))
+    by_filter = nnx.StateSharding({nnx.PathContains("kernel"): P(None, "a"), ...: P()})
+    exact = nnx.StateSharding(nnx.State({"kernel": P(None, "a"), "bias": P()}))
+    for specs in (by_filter, exact):
+        model = nnx.Linear(16, 32, rngs=nnx.Rngs(0))
+
+        @nnx.shard_map(mesh=mesh, in_specs=(specs,), out_specs=None)
+        def check(m):
+            assert m.kernel.shape == (16, 4) and m.bias.shape == (32,)
+
+        check(model)
+        assert model.kernel.value.sharding == NamedSharding(mesh, P(None, "a"))
+        assert model.bias.value.sharding.is_fully_replicated

@@ -17,6 +17,7 @@ from phalanx.nnx.graphlib.graph_walk import (
     get_graph as get_graph,
     get_joint_graph as get_joint_graph,
     iter_entries as iter_entries,
+    unwrap_key as unwrap_key,
 )
 from phalanx.nnx.graphlib.split_merge import (
     MergeContext as MergeContext,

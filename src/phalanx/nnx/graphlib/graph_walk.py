@@ -237,7 +237,7 @@ class Walk:
             if type(x) is State:
                 self.nodes.append(x._owner)
             children_with_keys, _ = flatten_one_level_with_keys(x)
-            keys, values = [_unwrap_key(k) for k, _ in children_with_keys], [v for _, v in children_with_keys]
+            keys, values = [unwrap_key(k) for k, _ in children_with_keys], [v for _, v in children_with_keys]
             structure = Static(tree_structure(x, is_leaf=lambda y: y is not x))
             # Tuples are immutable and states count their changes; all other pytree nodes may change unnoticed.
             if not isinstance(x, tuple | State):
@@ -299,7 +299,8 @@ def iter_entries(x: Any) -> Iterable[tuple[Any, Any]]:
     return enumerate(x) if isinstance(x, list | tuple) else ()
 
 
-def _unwrap_key(key: KeyEntry) -> Hashable:
+def unwrap_key(key: KeyEntry) -> Hashable:
+    """The name, key or index in a pytree key."""
     if isinstance(key, GetAttrKey):
         return key.name
     if isinstance(key, SequenceKey):

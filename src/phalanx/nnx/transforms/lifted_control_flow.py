@@ -10,6 +10,7 @@ retrace it. In a scan, each variable of a module is carried, sliced along a dime
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -139,8 +140,9 @@ def replace_carried_modules(where: str, before: Sequence[Any], after: Sequence[A
             got=f"others ({names[1]}{difference})",
             fix="return the modules that the function receives, without changing their attributes",
         )
-    for variable, source in zip(old.variables, new.variables):
-        variable._value = source._value
+    # All values are read first: a variable may be returned in the place of another one.
+    for variable, value in zip(old.variables, [source._value for source in new.variables]):
+        variable._value = value
 
 
 class _LoopBody:
@@ -321,14 +323,11 @@ class _ScanBody:
         inside = InnerModules(self.tree.unflatten([next(pure if root else rest) for root in self.is_root]))
         self.axes.remove(inside, self.inputs.values)
         out = self.fun(*inside.args[0])
-        for v, initial, spec in zip(inside.variables, inside.initial_values, self.inputs.values):
-            if spec is None and isinstance(v, RngState):
-                # Every iteration draws the same numbers, so that the advanced counter is discarded.
-                v._value = initial
+        self._reset_constants(inside)
         if not self.mode.updates:
             self._check_stacked(inside, out)
         # The carry is taken first: it may copy the values of returned modules to carried modules.
-        new_carry = self._take_carry(inside, out)
+        new_carry, out = self._take_carry(inside, out)
         outputs = inside.outputs(out)
         specs = get_output_prefixes("scan, out_axes", self.out_axes, outputs.outcome, self.inputs)
         self.axes.add(inside, outputs, self.inputs.values, specs)
@@ -338,14 +337,33 @@ class _ScanBody:
         stacked = [None if s is Carry else x for x, s in zip(outputs.values, specs, strict=True)]
         return (new_carry, constant), Outputs(outputs.outcome, stacked)
 
+    def _reset_constants(self, inside: InnerModules) -> None:
+        """Discard new values of constant variables; a new value of a variable other than a random counter is lost."""
+        lost = []
+        for n, spec in enumerate(self.inputs.values[: len(inside.variables)]):
+            v = inside.variables[n]
+            if spec is None and v._value is not inside.initial_values[n]:
+                if not isinstance(v, RngState):
+                    lost.append(f"{type(v).__name__} {format_path(inside.path(n))}".rstrip())
+                v._value = inside.initial_values[n]
+        if lost:
+            warnings.warn(
+                f"{self.where}: the new value of {', '.join(lost)} is discarded in each iteration, since in_axes is "
+                "None for it. Carry it with nnx.Carry in a StateAxes, or pass graph_updates=False, which carries it.",
+                stacklevel=2,
+            )
+
     def _check_stacked(self, inside: InnerModules, out: PyTree) -> None:
         """Check the modules in the result that are stacked over the iterations."""
         leaves, tree = tree_flatten(out, is_leaf=is_root)
         specs = flatten_axes("scan, out_axes", tree, self.out_axes, is_leaf=is_prefix_leaf, lists_as_tuples=True)
         inside.check_result([x for x, s in zip(leaves, specs, strict=True) if is_root(x) and s is not Carry], self.mode)
 
-    def _take_carry(self, inside: InnerModules, out: PyTree) -> list[Any]:
-        """The carried values after this iteration: the carried variables, then the carried leaves of the result."""
+    def _take_carry(self, inside: InnerModules, out: PyTree) -> tuple[list[Any], PyTree]:
+        """The carried values after this iteration, and the result with the carried modules of the arguments.
+
+        The values are those of the carried variables, then the carried leaves of the result.
+        """
         leaves, tree = tree_flatten(out, is_leaf=is_root)
         specs = flatten_axes("scan, out_axes", tree, self.out_axes, is_leaf=is_prefix_leaf, lists_as_tuples=True)
         carried = [x for x, s in zip(leaves, specs, strict=True) if s is Carry]
@@ -361,14 +379,15 @@ class _ScanBody:
                 fix="return a carry of the same structure as the argument that in_axes marks with nnx.Carry",
             )
         values = [*(v._value for v in inside.variables), *inside.arrays]
-        return [x for x, s in zip(values, self.inputs.values, strict=True) if s is Carry] + arrays
+        carry = [x for x, s in zip(values, self.inputs.values, strict=True) if s is Carry] + arrays
+        modules = iter(roots)
+        return carry, tree.unflatten([next(modules) if s is Carry and is_root(x) else x for x, s in zip(leaves, specs)])
 
     def _check(self, outputs: Outputs, specs: Sequence[Any]) -> None:
         """Check that each output can be carried or stacked.
 
         Raises:
-          ArgumentError: a constant variable is set, a result is neither stacked nor carried, or a new variable has no
-            dimension to be stacked along.
+          ArgumentError: a result is neither stacked nor carried, or a new variable has no dimension for stacking.
         """
         for origin, spec in zip(outputs.outcome.origins, specs, strict=True):
             if origin.kind == "out" and spec is None:
@@ -379,14 +398,6 @@ class _ScanBody:
                     fix="pass a dimension, such as out_axes=0, and take one of the stacked results",
                 )
             name = f"{type(origin.variable).__name__} {format_path(origin.path)}"
-            if origin.kind == "variable" and spec is None:
-                carry = f"nnx.StateAxes({{nnx.{type(origin.variable).__name__}: nnx.Carry, ...: None}})"
-                raise ArgumentError(
-                    f"{self.where}, {name}",
-                    expected="a variable that is not changed, since in_axes is None for it",
-                    got="a new value in each iteration",
-                    fix=f"carry it: in_axes={carry}",
-                )
             if origin.kind == "new" and not isinstance(spec, int):
                 raise ArgumentError(
                     f"{self.where}, {name}",
@@ -452,6 +463,7 @@ def scan(
       >>> float(total), sums.tolist()
       (6.0, [0.0, 1.0, 3.0, 6.0])
     """
+    _check_carries(in_axes, out_axes)
     axes = AxisMetadata(transform_metadata)
     mode = resolve_mode(graph, graph_updates)
     # One body for each structure of the arguments, so that the compiled loop is found again.
@@ -469,6 +481,10 @@ def scan(
             )
         parts = flatten_arguments((args, {}), mode, "scan")
         inputs = InputPrefix("scan, in_axes", _check_length(in_axes, args), parts)
+        if not mode.updates:
+            # As variables can be set, constant ones are carried as well.
+            variables = inputs.values[: len(parts.graph.variables)]
+            inputs.values[: len(variables)] = [Carry if spec is None else spec for spec in variables]
         key = (parts.graph.definition, parts.tree, tuple(inputs.leaves))
         if (body := bodies.get(key)) is None:
             body = bodies[key] = _ScanBody(f, parts, inputs, out_axes, axes, mode)
@@ -480,8 +496,41 @@ def scan(
     return scanned
 
 
+def _check_carries(in_axes: PyTree, out_axes: PyTree) -> None:
+    """Check that both arguments and results have a carry or none has, and that every other result is stacked.
+
+    Raises:
+      ArgumentError: they do not.
+    """
+    has_carry = []
+    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
+        entries = axes if type(axes) in (tuple, list) else (axes,)
+        has_carry.append(any(entry is Carry for entry in entries))
+        if name == "out_axes" and any(entry is None for entry in entries):
+            raise ArgumentError(
+                "scan, out_axes",
+                expected="nnx.Carry, or a dimension to stack results along",
+                got=repr(axes),
+                fix="pass a dimension, such as out_axes=0, and take one of the stacked results",
+            )
+    if has_carry[0] != has_carry[1]:
+        raise ArgumentError(
+            "scan, in_axes and out_axes",
+            expected="nnx.Carry in both or in none",
+            got=f"in_axes={in_axes!r} and out_axes={out_axes!r}",
+            fix="mark the carry in both, as in in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0)",
+        )
+
+
 def _check_length(in_axes: PyTree, args: tuple) -> PyTree:
     """`in_axes`, after a check that it has as many entries as there are arguments."""
+    if in_axes is Carry and len(args) != 1:
+        raise ArgumentError(
+            "scan, in_axes",
+            expected="a function of exactly one argument for in_axes=nnx.Carry",
+            got=f"{len(args)} arguments",
+            fix="pass one entry for each argument, such as in_axes=(nnx.Carry, 0)",
+        )
     if isinstance(in_axes, tuple | list) and len(in_axes) != len(args):
         raise ArgumentError(
             "scan, in_axes",

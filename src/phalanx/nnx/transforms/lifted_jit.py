@@ -33,7 +33,7 @@ from phalanx.nnx.transforms.lifting import (
     make_state,
     write_back,
 )
-from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes
+from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes, place_variables
 from phalanx.nnx.variable import Static, Variable, _set_value
 from phalanx.runtime import Array, CompiledCall, concrete_type, explain_failure, transfer_arguments
 from phalanx.spmd import jit as plain_jit
@@ -342,7 +342,11 @@ class LiftedJit:
     def _call(self, args: tuple, kwargs: dict[str, Any], key: tuple | None = None, types: tuple | None = None) -> Any:
         """Call the inner function, and add the compiled program to the cache of the fast path if possible."""
         parts, pure_args, pure_kwargs = self.flatten(args, kwargs)
-        inner = self._get_inner(parts)
+        inner, inputs = self._get_inner(parts)
+        if self._mode.updates and state.trace is None and inputs is not None and place_variables(parts, inputs):
+            # The types have changed, and the program is not added to the cache under the ones before.
+            parts, pure_args, pure_kwargs = self.flatten(args, kwargs)
+            return write_back(parts, inner(*pure_args, **pure_kwargs))
         outputs = inner(*pure_args, **pure_kwargs)
         if state.trace is None and not current_scope().context.disable_jit:
             call = inner._jit.entry(pure_args, pure_kwargs)
@@ -351,26 +355,24 @@ class LiftedJit:
                 self._calls[key, types, current_scope().context] = _make_cache_entry(call, outputs)
         return write_back(parts, outputs)
 
-    def _get_inner(self, parts: LiftedArguments) -> Any:
-        """The compiled function of pure arguments; with shardings, which depend on it, one for each structure."""
+    def _get_inner(self, parts: LiftedArguments) -> tuple[Any, InputPrefix | None]:
+        """The compiled function of pure arguments, and `in_shardings`; with shardings one for each structure."""
         if self._in_shardings is None and self._out_shardings is None:
-            return self._inner.get_or_make(
-                None, lambda: plain_jit(_Compiled(self._fun, mode=self._mode), **self._options)
-            )
+            function = _Compiled(self._fun, mode=self._mode)
+            return self._inner.get_or_make(None, lambda: (plain_jit(function, **self._options), None))
         key = parts.graph.definition, parts.tree
-        if (inner := self._inner.get(key)) is None:
+        if (found := self._inner.get(key)) is None:
             inputs = InputPrefix("jit, in_shardings", self._in_shardings, parts)
             shardings = inputs.to_pure(parts)[0] if self._in_shardings is not None else None
-            function = _Sharded(self._fun, self._out_shardings, inputs, self._mode)
-            inner = self._inner[key] = plain_jit(
-                function, in_shardings=shardings, out_shardings=function.out_shardings, **self._options
-            )
-        return inner
+            sharded = _Sharded(self._fun, self._out_shardings, inputs, self._mode)
+            inner = plain_jit(sharded, in_shardings=shardings, out_shardings=sharded.out_shardings, **self._options)
+            found = self._inner[key] = inner, None if shardings is None else inputs
+        return found
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace the function for arguments of these types: the first stage."""
         parts, pure_args, pure_kwargs = self.flatten(args, kwargs)
-        return Traced(self._get_inner(parts).trace(*pure_args, **pure_kwargs), self, parts.graph.definition)
+        return Traced(self._get_inner(parts)[0].trace(*pure_args, **pure_kwargs), self, parts.graph.definition)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and lower the function for arguments of these types: the second stage."""
@@ -387,7 +389,7 @@ class LiftedJit:
         self._inner.clear()
 
     def _cache_size(self) -> int:
-        return sum(f._cache_size() for f in self._inner.values())
+        return sum(f._cache_size() for f, _ in self._inner.values())
 
 
 class _Compiled(Lifted):

@@ -12,18 +12,25 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from phalanx import spmd, transforms
+from phalanx.core import state
 from phalanx.engine.cache import Cache
 from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.transforms.lifting import (
     InnerModules,
     Lifted,
+    LiftedArguments,
     Outputs,
     bind_keywords,
     decorator_if_missing,
     flatten_arguments,
     write_back,
 )
-from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes
+from phalanx.nnx.transforms.state_axes import (
+    InputPrefix,
+    check_returned_variables,
+    get_output_prefixes,
+    place_variables,
+)
 from phalanx.nnx.variable import MISSING, SHARDING_KEYS
 from phalanx.sharding import Mesh, PartitionSpec
 from phalanx.typing import AxisName, PyTree
@@ -96,7 +103,9 @@ class _Mapped(Lifted):
         inside = InnerModules((args, kwargs), self.mode)
         self._axes.remove(inside, self._inputs.values)
         inner_args, inner_kwargs = inside.args
-        outputs = inside.outputs(self.fun(*inner_args, **inner_kwargs))
+        out = self.fun(*inner_args, **inner_kwargs)
+        check_returned_variables(self._where, inside, out, self._prefix, self._inputs)
+        outputs = inside.outputs(out)
         specs = get_output_prefixes(self._where, self._prefix, outputs.outcome, self._inputs)
         self._axes.add(inside, outputs, self._inputs.values, specs)
         self.out_axes.outcome, self.out_axes.values = outputs.outcome, specs
@@ -111,6 +120,7 @@ def _map_modules(
     mode: GraphMode,
     metadata: Mapping[str, Any] = {},
     default: Any = 0,
+    place: Callable[[LiftedArguments, InputPrefix], object] | None = None,
 ) -> Callable:
     """Lift a transformation with options for arguments and results.
 
@@ -122,23 +132,28 @@ def _map_modules(
       mode: the mode of the transformation.
       metadata: the option `transform_metadata`.
       default: the input option of keyword arguments.
+      place: moves the caller's variables as the input option says.
     """
     (in_name, inputs), (out_name, outputs) = options.items()
     # One transformed function for each structure of the arguments, so that compiled programs are found again.
-    cache: Cache[Hashable, Callable] = Cache("nnx.mapped_functions", 1024)
+    cache: Cache[Hashable, tuple[Callable, InputPrefix]] = Cache("nnx.mapped_functions", 1024)
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = bind_keywords(fun, args, kwargs)
         parts = flatten_arguments((args, kwargs), mode, name)
         key = parts.graph.definition, parts.tree
-        if (transformed := cache.get(key)) is None:
+        if (found := cache.get(key)) is None:
             # The option depends on the structure of the modules only, not on their values, and is resolved once per
             # structure.
             prefix = InputPrefix(f"{name}, {in_name}", inputs, parts, default=default)
             function = _Mapped(fun, f"{name}, {out_name}", outputs, prefix, AxisMetadata(metadata), mode)
             pure_prefix, _ = prefix.to_pure(parts)
-            transformed = cache[key] = transform(function, **{in_name: pure_prefix, out_name: function.out_axes})
+            found = transform(function, **{in_name: pure_prefix, out_name: function.out_axes}), prefix
+            cache[key] = found
+        transformed, prefix = found
+        if place is not None and mode.updates and state.trace is None:
+            place(parts, prefix)
         pure_args, pure_kwargs = parts.to_pure()
         return write_back(parts, transformed(*pure_args, **pure_kwargs))
 
@@ -279,4 +294,7 @@ def shard_map(
 
     transform = functools.partial(spmd.shard_map, mesh=mesh, axis_names=axis_names, check_vma=check_vma)
     options = {"in_specs": in_specs, "out_specs": out_specs}
-    return _map_modules("shard_map", transform, f, options, resolve_mode(graph, graph_updates), default=PartitionSpec())
+    place = functools.partial(place_variables, mesh=mesh)
+    return _map_modules(
+        "shard_map", transform, f, options, resolve_mode(graph, graph_updates), default=PartitionSpec(), place=place
+    )

@@ -357,6 +357,10 @@ class InnerModules:
         """The modules with these values of all variables, followed by those of the other arrays."""
         return make_pure_modules(self._definition, self._sizes, values)
 
+    def path(self, number: int) -> Path:
+        """The path of a variable; its first key is the number of the argument if there are several modules."""
+        return self._definition.paths[0][number]
+
     def is_unchanged(self) -> bool:
         """Whether the structure is certainly unchanged, without a traversal."""
         if self.arrays or self._definition.has_nests or any(x._version for x in self.built.values() if is_root(x)):

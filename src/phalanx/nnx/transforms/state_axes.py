@@ -12,11 +12,15 @@ from typing import Any
 
 from phalanx.core import ArgumentError
 from phalanx.nnx.filters import AnyOf, Everything, Filter, OfType, first_match, to_predicates
-from phalanx.nnx.graphlib import Path, State, format_path, get_graph, iter_entries
-from phalanx.nnx.objects import ROOTS, Object
-from phalanx.nnx.transforms.lifting import LiftedArguments, OutputSpec
+from phalanx.nnx.graph_mode import is_tree_mode
+from phalanx.nnx.graphlib import Path, State, build, check_is_tree, format_path, get_graph, iter_entries, unwrap_key
+from phalanx.nnx.objects import ROOTS, Object, is_root
+from phalanx.nnx.transforms.lifting import InnerModules, LiftedArguments, OutputSpec
 from phalanx.nnx.variable import Static, Variable, get_raw_value
-from phalanx.tree import flatten_axes
+from phalanx.runtime import Array
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, to_sharding
+from phalanx.spmd import device_put
+from phalanx.tree import flatten_axes, tree_flatten, tree_map_with_path
 from phalanx.typing import PyTree
 
 
@@ -173,16 +177,20 @@ class StateSharding(FilterMap):
     shardings = property(lambda self: self._values)
 
 
-def prefix(node: PyTree, filter_map: Any, /, *, graph: bool | None = None) -> StateAxes:
+def prefix(node: PyTree, filter_map: Any, /, *, graph: bool | None = None) -> Any:
     """Assign a value to each variable of a module, to be used for the module in `in_axes`, `in_specs` and so on.
 
     Args:
-      node: the module.
+      node: a module, or a tree of modules and variables.
       filter_map: a mapping from filters to values, or a function `(path, variable) -> value`.
-      graph: accepted for compatibility with Flax.
+      graph: True for a `StateAxes`, False for a module with the values as attributes; None for the default of
+        `set_graph_mode`.
 
     Returns:
-      A `StateAxes`.
+      The tree with a `StateAxes` or a module of values for each module, and a value for each variable and array.
+
+    Raises:
+      ArgumentError: no filter matches a variable or, in tree mode, a variable occurs twice.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -193,12 +201,28 @@ def prefix(node: PyTree, filter_map: Any, /, *, graph: bool | None = None) -> St
     """
     table = filter_map if isinstance(filter_map, FilterMap) or callable(filter_map) else StateAxes(filter_map)
     choose = table if callable(table) else lambda path, leaf: table.resolve(path, leaf, "prefix")
-    return StateAxes(State.from_flat_path((path, choose(path, leaf)) for path, leaf in get_graph(node).leaves(node)))
+    is_tree = is_tree_mode(graph)
+
+    def assign(key_path: tuple, x: Any) -> Any:
+        start = tuple(map(unwrap_key, key_path))
+        if not isinstance(x, Object):
+            return choose(start, x)
+        found = get_graph(x)
+        if is_tree:
+            values = iter([choose((*start, *path), leaf) for path, leaf in found.leaves(x)])
+            return build(found.definition.root, values, values, {}, {})
+        # A shared variable has a value at each of its paths.
+        leaves = {**dict(iter_all_paths(x)), **dict(found.leaves(x))}
+        return StateAxes(State.from_flat_path((path, choose((*start, *path), leaf)) for path, leaf in leaves.items()))
+
+    if is_tree:
+        check_is_tree("prefix", get_graph(node).definition)
+    return tree_map_with_path(assign, node, is_leaf=is_root)
 
 
 def is_prefix_leaf(x: object) -> bool:
-    """Whether a value is a leaf of a prefix: None and `Carry`, which are values rather than structure."""
-    return x is None or x is Carry
+    """Whether a value is a leaf of a prefix: None, `Carry`, or a module of values for a module."""
+    return x is None or x is Carry or isinstance(x, Object)
 
 
 class InputPrefix:
@@ -240,7 +264,27 @@ class InputPrefix:
 
 def resolve_prefix(spec: Any, path: Path, leaf: Any, where: str) -> Any:
     """The value for a variable or array of a module, from the option for the module."""
+    if isinstance(spec, Object):
+        return _follow(spec, path, where)
     return spec.resolve(path, leaf, where) if isinstance(spec, FilterMap) else spec
+
+
+def _follow(spec: Object, path: Path, where: str) -> Any:
+    """The value at a path of a module of values; a value in place of a container holds for all leaves in it."""
+    value: Any = spec
+    for n, key in enumerate(path):
+        entries = dict(iter_entries(value))
+        if not entries and not isinstance(value, Object | dict | list | tuple | State):
+            return value
+        if key not in entries:
+            raise ArgumentError(
+                f"{where}, {format_path(path)}",
+                expected=f"a value at this path of the {type(spec).__name__} given as a prefix",
+                got=f"none at {format_path(path[: n + 1])}",
+                fix="make the prefix from the module: nnx.prefix(module, function, graph=False)",
+            )
+        value = entries[key]
+    return value
 
 
 def get_output_prefixes(where: str, prefix: Any, outcome: OutputSpec, inputs: InputPrefix) -> list[Any]:
@@ -272,12 +316,70 @@ def get_output_prefixes(where: str, prefix: Any, outcome: OutputSpec, inputs: In
     return specs
 
 
+def check_returned_variables(
+    where: str, inside: InnerModules, out: PyTree, prefix: PyTree, inputs: InputPrefix
+) -> None:
+    """Check that a variable of the arguments has the same value in the option for the result, if it is returned.
+
+    Args:
+      where: the transformation and option, for error messages.
+      inside: the modules built inside the transformation.
+      out: the result of the user's function.
+      prefix: the option for the result.
+      inputs: the option for the arguments.
+
+    Raises:
+      ArgumentError: the values differ; the variable would have to be mapped in two ways.
+    """
+    leaves, tree = tree_flatten(out, is_leaf=is_root)
+    if not any(map(is_root, leaves)):
+        return
+    number_of = {id(v): n for n, v in enumerate(inside.variables)}
+    for leaf, spec in zip(leaves, flatten_axes(where, tree, prefix, is_leaf=is_prefix_leaf, lists_as_tuples=True)):
+        for path, variable in iter_all_paths(leaf) if is_root(leaf) else ():
+            number = number_of.get(id(variable))
+            if number is None:
+                continue
+            value, expected = resolve_prefix(spec, path, variable, where), inputs.values[number]
+            if not _is_equal(value, expected):
+                raise ArgumentError(
+                    f"{where}, {type(variable).__name__} {format_path(path)}".rstrip(),
+                    expected=f"{expected!r}, which {inputs.where} has for this variable of an argument",
+                    got=repr(value),
+                    fix=f"pass {expected!r} for it in the option for the result, or return a copy: nnx.clone(module)",
+                )
+
+
+def place_variables(parts: LiftedArguments, inputs: InputPrefix, mesh: Mesh | None = None) -> bool:
+    """Move the caller's variables to the shardings that an option declares, so that no later call moves them again.
+
+    Args:
+      parts: the arguments.
+      inputs: the option `in_shardings` or `in_specs`, broadcast to the arguments.
+      mesh: the mesh of bare specs; None for the mesh in context.
+
+    Returns:
+      Whether a variable was moved.
+    """
+    moved = False
+    for variable, spec in zip(parts.graph.variables, inputs.values):
+        value = variable._value
+        if not isinstance(value, Array) or not isinstance(spec, Sharding | PartitionSpec):
+            continue
+        is_bare = mesh is not None and isinstance(spec, PartitionSpec)
+        sharding = NamedSharding(mesh, spec) if is_bare else to_sharding(spec, where=inputs.where)
+        if not value.sharding.is_equivalent_to(sharding, value.ndim):
+            variable.set_raw_value(device_put(value, sharding))
+            moved = True
+    return moved
+
+
 def _check_shared_variables(where: str, parts: LiftedArguments, roots: Sequence[Any], values: Sequence[Any]) -> None:
     """Check that a variable that is reached along several paths has the same value on all of them."""
     # Without shared references, or with one value for all modules, there is nothing to compare; this is the common
     # case.
     if not parts.graph.definition.has_refs or (
-        not any(isinstance(s, FilterMap) for s in roots) and all(_is_equal(s, roots[0]) for s in roots)
+        not any(isinstance(s, FilterMap | Object) for s in roots) and all(_is_equal(s, roots[0]) for s in roots)
     ):
         return
     first = {id(v): n for n, v in enumerate(parts.graph.variables)}
