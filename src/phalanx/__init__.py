@@ -14,6 +14,7 @@ TYPE_CHECKING = False  # As type checkers know it; importing typing would take m
 
 if TYPE_CHECKING:
     from phalanx import (
+        checkpoint as checkpoint,
         core as core,
         debug as debug,
         engine as engine,
@@ -140,7 +141,6 @@ if TYPE_CHECKING:
     from phalanx.spmd.pmap import pmap as pmap, soft_pmap as soft_pmap
     from phalanx.spmd.shard_map import shard_map as shard_map, smap as smap
     from phalanx.transforms import (
-        checkpoint as checkpoint,
         grad as grad,
         hessian as hessian,
         jacfwd as jacfwd,
@@ -168,8 +168,8 @@ if TYPE_CHECKING:
 
 # Packages that are public under the name of their folder.
 _PACKAGES = (
-    "core debug engine errors example_libraries export extend image lax nn nnx numpy ops optim random scipy sharding "
-    "sparse spmd testing transforms tree typing"
+    "checkpoint core debug engine errors example_libraries export extend image lax nn nnx numpy ops optim random "
+    "scipy sharding sparse spmd testing transforms tree typing"
 ).split()
 
 _NAMES = {
@@ -215,8 +215,7 @@ _NAMES = {
         "spmd.device_put": "device_put device_put_replicated device_put_sharded",
         "spmd.device_get": "copy_to_host_async device_get live_arrays",
         "transforms": (
-            "checkpoint grad hessian jacfwd jacobian jacrev jvp linear_transpose linearize remat value_and_grad vjp "
-            "vmap"
+            "grad hessian jacfwd jacobian jacrev jvp linear_transpose linearize remat value_and_grad vjp vmap"
         ),
         "tree_util": "tree_multimap",
         "tree": ("tree_all tree_flatten tree_leaves tree_map tree_reduce tree_structure tree_transpose tree_unflatten"),

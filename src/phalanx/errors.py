@@ -9,6 +9,9 @@ from phalanx.engine.runtime_errors import XlaRuntimeError as JaxRuntimeError  # 
 
 # Defined where they are raised, in packages that are not loaded for the sake of an `except` clause.
 _LAZY = {
+    "CheckpointError": "phalanx.checkpoint.checkpoint_errors",
+    "CheckpointNotFoundError": "phalanx.checkpoint.checkpoint_errors",
+    "CheckpointSaveError": "phalanx.checkpoint.checkpoint_errors",
     "KeyReuseError": "phalanx.random.key_reuse",
     "NonConcreteBooleanIndexError": "phalanx.numpy.indexing.index_expression",
     "TraceContextError": "phalanx.nnx.trace_level",

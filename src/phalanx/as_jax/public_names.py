@@ -10,7 +10,7 @@ JAX_VERSION = "0.12.0"
 JAX_VERSION_INFO = tuple(map(int, JAX_VERSION.split(".")))
 
 # Modules that `phalanx` shows and `jax` does not have.
-ONLY_IN_PHALANX = frozenset({"as_jax", "engine", "nnx", "optim", "spmd", "testing", "transforms"})
+ONLY_IN_PHALANX = frozenset({"as_jax", "checkpoint", "engine", "nnx", "optim", "spmd", "testing", "transforms"})
 
 _VERSION = {"phalanx.as_jax.public_names": "__version__=JAX_VERSION __version_info__=JAX_VERSION_INFO"}
 
@@ -19,7 +19,7 @@ _ARRAY_TYPES = "phalanx.as_jax.private_translations"
 
 # module of JAX: {module of Phalanx: its names, `alias=name` to rename}
 PUBLIC_NAMES: dict[str, dict[str, str]] = {
-    "jax": _VERSION,
+    "jax": {**_VERSION, "phalanx.transforms": "checkpoint"},  # in phalanx, the package of that name
     "jax.core": {_ARRAY_TYPES: "pytype_aval_mappings=aval_mappings"},
     "jax.interpreters.xla": {_ARRAY_TYPES: "canonicalize_dtype_handlers=canonicalize_handlers"},
     "jax.lax": {"phalanx.lax": "ConvGeneralDilatedDimensionNumbers PrecisionLike"},  # type aliases

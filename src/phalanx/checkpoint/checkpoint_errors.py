@@ -1,0 +1,55 @@
+"""The errors of checkpoints. `phalanx.errors` re-exports them; all files of the package raise them."""
+
+from __future__ import annotations
+
+from phalanx.core import PhalanxError
+
+
+class CheckpointError(PhalanxError, ValueError):
+    """A checkpoint does not contain what was asked for, or its files are damaged.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(CheckpointError, ValueError)
+      True
+    """
+
+
+class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
+    """A folder has no checkpoint, or not that of the requested step.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(CheckpointNotFoundError, FileNotFoundError)
+      True
+    """
+
+
+class CheckpointSaveError(CheckpointError, OSError):
+    """A checkpoint was not saved: the disk is full, the folder is read-only, or another process saves to it.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(CheckpointSaveError, OSError)
+      True
+    """
+
+
+def missing_package_error(where: str) -> ImportError:
+    """The error when tensorstore is not installed."""
+    return _MissingPackageError(
+        where,
+        expected="the package tensorstore, which reads and writes the files",
+        got="an installation without it",
+        fix="pip install 'phalanx[checkpoint]'",
+    )
+
+
+class _MissingPackageError(PhalanxError, ImportError):
+    """tensorstore is not installed."""

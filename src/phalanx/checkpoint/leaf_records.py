@@ -1,0 +1,247 @@
+"""Descriptions of the leaves of a checkpoint, and the document of a step that holds them.
+
+`tree.json` of a step has a record for each leaf, the containers of the tree, and the user's own data, with a digest
+over all of it. It is parsed, never executed. Builds on `core` and `sharding`; `saving` writes records, `loading` reads
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from phalanx.checkpoint.checkpoint_errors import CheckpointError
+from phalanx.checkpoint.named_leaves import NamedLeaf
+from phalanx.core import ArgumentTypeError, ConcretizationTypeError, KeyDtype, Ref, Tracer, dtypes
+from phalanx.random.prng_implementations import find_generator
+from phalanx.random.prng_keys import key_dtype
+from phalanx.runtime import Array
+from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+FORMAT, VERSION = "phalanx.checkpoint", 1
+_PYTHON_TYPES: dict[str, type] = {t.__name__: t for t in (bool, int, float, complex, str, bytes)}
+_DTYPES = {dtype.name: dtype for dtype in dtypes.supported}
+
+
+@dataclass(frozen=True)
+class LeafMetadata:
+    """The description of one leaf of a checkpoint, without its elements.
+
+    Args:
+      shape: the shape of an array; `()` for a Python value.
+      dtype: the dtype of an array, or the type of a Python value.
+      sharding: the sharding that the array had, over an `AbstractMesh`; None if it was on one device or on the host.
+      value: the value, if it is a Python value.
+      variable: the name of the type of the `nnx.Variable` that contained it, or None.
+      variable_metadata: those metadata of the variable that JSON can represent.
+      chunk: the shape of the parts in which the elements are stored.
+
+    Examples:
+      >>> LeafMetadata((3, 4), np.dtype(np.float32)).nbytes
+      48
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: NamedSharding | None = None
+    value: Any = None
+    variable: str | None = None
+    variable_metadata: Mapping[str, Any] = field(default_factory=dict)
+    chunk: tuple[int, ...] = field(default=(), repr=False)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the leaf is an array, not a Python value."""
+        return not isinstance(self.dtype, type)
+
+    @property
+    def is_key(self) -> bool:
+        """Whether the leaf is an array of random keys."""
+        return isinstance(self.dtype, KeyDtype)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the elements in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize if self.is_array else 0
+
+    @property
+    def words_shape(self) -> tuple[int, ...]:
+        """The shape in which the elements are stored: random keys are stored as their words."""
+        return (*self.shape, *self.dtype.key_shape) if self.is_key else self.shape
+
+    @property
+    def words_dtype(self) -> np.dtype:
+        """The dtype of the elements, or that of the words of random keys."""
+        return self.dtype.base_dtype if self.is_key else self.dtype
+
+    def describe(self) -> str:
+        """The type in the notation of jaxprs, such as `float32[3,4]`, or the Python type."""
+        if not self.is_array:
+            return f"a Python {self.dtype.__name__}"
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
+    """Describe a leaf that is to be saved.
+
+    Args:
+      leaf: the leaf.
+      where: the operation and argument, for errors.
+
+    Raises:
+      ArgumentTypeError: it is not a value that a checkpoint can hold.
+      ConcretizationTypeError: it is a traced value.
+    """
+    value = leaf.value[...] if isinstance(leaf.value, Ref) else leaf.value
+    if isinstance(value, Tracer):
+        raise ConcretizationTypeError(
+            f"{where}, leaf {leaf.name!r}",
+            expected="a value that is known",
+            got=f"the traced value {value}",
+            fix="save outside of functions that jit, grad or another transformation traces",
+        )
+    about: dict[str, Any] = {}
+    if leaf.variable is not None:
+        about = {"variable": type(leaf.variable).__name__, "variable_metadata": _keep_json(leaf.variable)}
+    if type(value) in _PYTHON_TYPES.values():
+        return LeafMetadata((), type(value), value=value, **about)
+    if isinstance(value, Array):
+        return LeafMetadata(value.shape, value.dtype, sharding=_without_devices(value.sharding), **about)
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype in dtypes.supported:
+        return LeafMetadata(value.shape, value.dtype, **about)
+    raise ArgumentTypeError(
+        f"{where}, leaf {leaf.name!r}",
+        expected="an array, a random key, a Python number, a string or bytes",
+        got=f"{value.dtype!r} array" if isinstance(value, np.ndarray) else f"{type(value).__name__} {value!r:.80}",
+        fix="leave it out of the tree, or convert it to one of these",
+    )
+
+
+def _keep_json(variable: Any) -> dict[str, Any]:
+    kept = {}
+    for name, value in variable.get_metadata().items():
+        try:
+            kept[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError):  # hooks and other objects are part of the program, not of its state
+            continue
+    return kept
+
+
+def _without_devices(sharding: Any) -> NamedSharding | None:
+    if not isinstance(sharding, NamedSharding) or sharding.mesh.size == 1:
+        return None
+    return NamedSharding(AbstractMesh(sharding.mesh.axis_sizes, sharding.mesh.axis_names), sharding.spec)
+
+
+# --- the document ---
+
+
+@dataclass(frozen=True)
+class StepDocument:
+    """The contents of `tree.json`: the leaves by name, the containers, and the user's data."""
+
+    leaves: dict[str, LeafMetadata]
+    structure: Any
+    user: Any
+
+    def to_json(self) -> str:
+        """Format the document."""
+        leaves = {name: _write_record(leaf) for name, leaf in self.leaves.items()}
+        body = {"leaves": leaves, "structure": self.structure, "metadata": self.user}
+        return json.dumps({"format": FORMAT, "version": VERSION, "blake2b": _digest(body), **body}, indent=1)
+
+
+def read_document(text: bytes, where: str) -> StepDocument:
+    """Parse a document.
+
+    Args:
+      text: the contents of `tree.json`.
+      where: the operation and the file, for errors.
+
+    Raises:
+      CheckpointError: the file is damaged, of another version, or no document.
+    """
+    try:
+        data = json.loads(text)
+        found, version, digest = data.pop("format"), data.pop("version"), data.pop("blake2b")
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        raise _damaged_error(where, "no such document") from None
+    if found != FORMAT or version != VERSION:
+        raise CheckpointError(
+            where,
+            expected=f"{FORMAT} of version {VERSION}",
+            got=f"{found} of version {version}",
+            fix="read it with the version of Phalanx that wrote it",
+        )
+    if digest != _digest(data):
+        raise _damaged_error(where, "contents that do not match their digest")
+    leaves = {name: _read_record(name, leaf, where) for name, leaf in data["leaves"].items()}
+    return StepDocument(leaves, data["structure"], data["metadata"])
+
+
+def _damaged_error(where: str, got: str) -> CheckpointError:
+    return CheckpointError(
+        where,
+        expected="a complete description of a checkpoint",
+        got=got,
+        fix="the file is damaged: load another step, or restore the file from a copy",
+    )
+
+
+def _digest(body: Any) -> str:
+    import hashlib
+
+    return hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest()
+
+
+def _write_record(leaf: LeafMetadata) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    if not leaf.is_array:
+        # Decimal digits of a float in Python are exact; JSON has no infinities, complex numbers or bytes.
+        text = leaf.value.hex() if isinstance(leaf.value, bytes) else repr(leaf.value)
+        record |= {"python": leaf.dtype.__name__, "value": leaf.value if leaf.dtype is str else text}
+    else:
+        name = f"key<{leaf.dtype.impl.name}>" if leaf.is_key else leaf.dtype.name
+        record |= {"shape": list(leaf.shape), "dtype": name, "chunk": list(leaf.chunk)}
+    if leaf.sharding is not None:
+        mesh = leaf.sharding.mesh
+        spec = [list(axes) if isinstance(axes, tuple) else axes for axes in leaf.sharding.spec]
+        record["sharding"] = {"mesh": list(zip(mesh.axis_names, mesh.axis_sizes)), "spec": spec}
+    if leaf.variable is not None:
+        record |= {"variable": leaf.variable, "variable_metadata": leaf.variable_metadata}
+    return record
+
+
+def _read_record(name: str, record: dict[str, Any], where: str) -> LeafMetadata:
+    about = {"variable": record.get("variable"), "variable_metadata": record.get("variable_metadata", {})}
+    if "python" in record:
+        kind = _PYTHON_TYPES[record["python"]]
+        return LeafMetadata((), kind, value=_read_python(kind, record["value"]), **about)
+    sharding = None
+    if "sharding" in record:
+        axis_names, sizes = zip(*record["sharding"]["mesh"])
+        spec = PartitionSpec(*[tuple(axes) if isinstance(axes, list) else axes for axes in record["sharding"]["spec"]])
+        sharding = NamedSharding(AbstractMesh(sizes, axis_names), spec)
+    dtype = _read_dtype(record["dtype"], f"{where}, leaf {name!r}")
+    return LeafMetadata(tuple(record["shape"]), dtype, sharding, chunk=tuple(record["chunk"]), **about)
+
+
+def _read_python(kind: type, text: str) -> Any:
+    if kind is bool:
+        return text == "True"
+    return bytes.fromhex(text) if kind is bytes else kind(text)
+
+
+def _read_dtype(name: str, where: str) -> Any:
+    if name.startswith("key<"):
+        return key_dtype(find_generator(name[4:-1]))
+    if name in _DTYPES:
+        return _DTYPES[name]
+    raise CheckpointError(
+        where, expected="a dtype of this version of phalanx", got=name, fix="load it with the version that wrote it"
+    )

@@ -1,0 +1,493 @@
+"""`load`: read a step into a tree, with the shardings and dtypes that the caller wants; `steps`, `metadata`, `delete`.
+
+A reader gives the leaves of a checkpoint by name, whichever library wrote it. `load` finds for each leaf of `like` the
+leaf of the checkpoint, checks all of them before it reads anything, reads the part of each device, and only then
+rebuilds the tree, so that a module is updated as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.checkpoint.checkpoint_errors import CheckpointError
+from phalanx.checkpoint.leaf_records import LeafMetadata
+from phalanx.checkpoint.named_leaves import NamedLeaf, build_structure, flatten_named
+from phalanx.checkpoint.readers import Reader, open_reader
+from phalanx.checkpoint.saving import wait_for_last_save
+from phalanx.checkpoint.step_folders import RunFolder, check_step
+from phalanx.core import ArgumentTypeError, KeyDtype, Ref, ShapedArray, ShapeDtypeStruct, TreeError, dtypes
+from phalanx.random import wrap_key_data
+from phalanx.runtime import Array, ArrayType
+from phalanx.runtime.array import single_device_sharding
+from phalanx.sharding import Sharding, to_sharding
+from phalanx.spmd import make_array_from_callback
+from phalanx.spmd.device_put import device_put
+from phalanx.typing import PyTree
+
+# The bytes that are read ahead of the leaf that is being placed on its devices.
+_READ_AHEAD = 256 << 20
+
+Rename = Mapping[str, str] | Callable[[str], str]
+
+
+def load(
+    path: str | os.PathLike[str],
+    like: PyTree = None,
+    *,
+    step: int | str = "latest",
+    shardings: PyTree = None,
+    partial: bool = False,
+    rename: Rename | None = None,
+) -> Any:
+    """Load a tree from a checkpoint.
+
+    A save of this program that is in progress is waited for. Leaves are found by their paths, such as
+    `layers/0/kernel`. Each device reads its part of an array only, whatever the shardings were when it was saved. The
+    checksums of all parts that are read are verified.
+
+    Args:
+      path: the folder of the run, or of one step; a folder that Orbax wrote; or a safetensors file.
+      like: the tree to load. The leaves give shapes, dtypes and shardings: arrays or `ShapeDtypeStruct`s become arrays
+        on devices, NumPy arrays stay on the host, and Python values become values of their type. `nnx` modules and
+        references are updated in place and returned. If None, the tree that was saved is returned, with NumPy arrays,
+        and with the state of a module as nested dicts.
+      step: the step, or "latest".
+      shardings: shardings to use instead of those of `like`, for all leaves or as a tree prefix.
+      partial: accept a tree that has only some of the leaves of the checkpoint, and leave those leaves of `like` as
+        they are that the checkpoint does not have.
+      rename: the path in the checkpoint of a path in `like`: a function, or a dict in which a path stands for all paths
+        below it.
+
+    Returns:
+      The tree.
+
+    Raises:
+      CheckpointNotFoundError: there is no such checkpoint.
+      CheckpointError: the trees, shapes or dtypes do not match, or a file is damaged; the error names the leaf.
+      TreeError: `shardings` is not a tree prefix of the tree.
+
+    Examples:
+      >>> import tempfile, phalanx, phalanx.numpy as jnp
+      >>> from phalanx import checkpoint
+      >>> folder = tempfile.mkdtemp()
+      >>> _ = checkpoint.save(folder, {"w": jnp.arange(3.0), "name": "adam"}, wait=True)
+      >>> checkpoint.load(folder)
+      {'name': 'adam', 'w': array([0., 1., 2.], dtype=float32)}
+      >>> checkpoint.load(folder, {"w": phalanx.ShapeDtypeStruct((3,), jnp.bfloat16)}, partial=True)
+      {'w': Array([0, 1, 2], dtype=bfloat16)}
+    """
+    where = "checkpoint.load"
+    wait_for_last_save()
+    reader = open_reader(path, step, where)
+    if like is None:
+        tree = build_structure(reader.structure, lambda name: _AsSaved(reader.leaves[name]))
+    else:
+        tree = like
+    leaves, rebuild = flatten_named(tree, f"{where}, like")
+    placed = _choose_shardings(shardings, leaves, f"{where}, shardings")
+    renamed = _rename_function(rename)
+    sources = {leaf.name: reader.find(renamed(leaf.name)) for leaf in leaves}
+    if not partial:
+        _check_names(sources, reader, where)
+    values: dict[str, Any] = {}
+    requests = []
+    for leaf, sharding in zip(leaves, placed, strict=True):
+        source = sources[leaf.name]
+        if source is None:
+            values[leaf.name] = _keep_value(leaf, where)
+            continue
+        target = _make_target(leaf, reader.leaves[source], sharding, where)
+        if target.record.is_array:
+            requests.append((leaf.name, source, target))
+        else:
+            values[leaf.name] = target.finish(target.record.value)
+    values.update(_read_all(reader, requests))
+    return rebuild(values)
+
+
+def steps(path: str | os.PathLike[str]) -> list[int]:
+    """List the committed steps of a folder.
+
+    Args:
+      path: the folder of the run.
+
+    Returns:
+      The steps, in order; none if the folder does not exist.
+
+    Examples:
+      >>> import tempfile
+      >>> from phalanx import checkpoint
+      >>> folder = tempfile.mkdtemp()
+      >>> _ = checkpoint.save(folder, {"x": 1}, step=10, wait=True)
+      >>> checkpoint.steps(folder)
+      [10]
+    """
+    return RunFolder(path).list_steps()
+
+
+def delete(path: str | os.PathLike[str], step: int) -> None:
+    """Delete a step.
+
+    Args:
+      path: the folder of the run.
+      step: the step.
+
+    Raises:
+      CheckpointNotFoundError: there is no such step.
+      CheckpointSaveError: the folder cannot be written, or a save to it is in progress.
+
+    Examples:
+      >>> import tempfile
+      >>> from phalanx import checkpoint
+      >>> folder = tempfile.mkdtemp()
+      >>> _ = checkpoint.save(folder, {"x": 1}, step=10, wait=True)
+      >>> checkpoint.delete(folder, 10)
+      >>> checkpoint.steps(folder)
+      []
+    """
+    where = "checkpoint.delete"
+    check_step(step, where)
+    wait_for_last_save()
+    folder = RunFolder(path)
+    folder.find_step(step, where)
+    with folder.lock(where):
+        folder.remove(step)
+
+
+@dataclass(frozen=True)
+class CheckpointMetadata:
+    """The description of a checkpoint.
+
+    Args:
+      step: the step; None for formats without steps.
+      leaves: the description of each leaf, by its path.
+      user: the `metadata` that it was saved with.
+
+    Examples:
+      >>> CheckpointMetadata(3, {}, {"loss": 0.5}).user
+      {'loss': 0.5}
+    """
+
+    step: int | None
+    leaves: dict[str, LeafMetadata]
+    user: Any
+
+
+def metadata(path: str | os.PathLike[str], *, step: int | str = "latest") -> CheckpointMetadata:
+    """Read the description of a checkpoint, without its arrays.
+
+    Args:
+      path: as for `load`.
+      step: the step, or "latest".
+
+    Returns:
+      The step, the shapes, dtypes and shardings of the leaves, and your own data.
+
+    Raises:
+      CheckpointNotFoundError: there is no such checkpoint.
+      CheckpointError: the description is damaged.
+
+    Examples:
+      >>> import tempfile, phalanx.numpy as jnp
+      >>> from phalanx import checkpoint
+      >>> folder = tempfile.mkdtemp()
+      >>> _ = checkpoint.save(folder, {"w": jnp.zeros((2, 3))}, metadata={"epoch": 1}, wait=True)
+      >>> found = checkpoint.metadata(folder)
+      >>> found.step, found.leaves["w"].shape, found.user
+      (0, (2, 3), {'epoch': 1})
+    """
+    wait_for_last_save()
+    reader = open_reader(path, step, "checkpoint.metadata")
+    return CheckpointMetadata(reader.step, dict(reader.leaves), reader.user)
+
+
+# --- which leaf of the checkpoint goes where ---
+
+
+@dataclass(frozen=True)
+class _AsSaved:
+    """A leaf of the tree that `load` makes when no `like` is given."""
+
+    record: LeafMetadata
+
+
+def _choose_shardings(shardings: Any, leaves: list[NamedLeaf], where: str) -> list[Any]:
+    """The sharding of each leaf: that with the longest path above it, None if there is none."""
+    if shardings is None:
+        return [None] * len(leaves)
+    given, _ = flatten_named(shardings, where)
+    by_name = {leaf.name: _as_sharding(leaf.value, f"{where}, {leaf.name!r}") for leaf in given}
+    used, chosen = set(), []
+    for leaf in leaves:
+        above = [leaf.name, *(leaf.name[:i] for i, c in reversed(list(enumerate(leaf.name))) if c == "/"), ""]
+        found = next((name for name in above if name in by_name), None)
+        used.add(found)
+        chosen.append(None if found is None else by_name[found])
+    for name in by_name.keys() - used:
+        raise TreeError(
+            where,
+            expected="paths of the tree that is loaded",
+            got=f"a sharding for {name!r}",
+            fix="give shardings a tree prefix of like",
+        )
+    return chosen
+
+
+def _as_sharding(sharding: Any, where: str) -> Sharding:
+    if hasattr(sharding, "device_kind"):
+        return single_device_sharding(sharding)
+    return to_sharding(sharding, where=where)
+
+
+def _rename_function(rename: Rename | None) -> Callable[[str], str]:
+    """The function from a path in `like` to the path in the checkpoint."""
+    if rename is None:
+        return lambda name: name
+    if callable(rename):
+        return rename
+    longest_first = sorted(rename.items(), key=lambda item: -len(item[0]))
+
+    def renamed(name: str) -> str:
+        for old, new in longest_first:
+            if name == old or name.startswith(f"{old}/"):
+                return new + name[len(old) :]
+        return name
+
+    return renamed
+
+
+def _check_names(sources: dict[str, str | None], reader: Reader, where: str) -> None:
+    """Raise unless the tree and the checkpoint have the same leaves."""
+    missing = sorted(name for name, source in sources.items() if source is None)
+    unused = sorted(reader.leaves.keys() - set(sources.values()))
+    if missing:
+        raise CheckpointError(
+            f"{where}, like, leaf {missing[0]!r}",
+            expected=f"a leaf that {reader.describe()} has" + (f", which has {_abbreviate(unused)}" if unused else ""),
+            got=f"{len(missing)} that it does not have: {_abbreviate(missing)}",
+            fix="name its path in the checkpoint with rename={'path in like': 'path in the checkpoint'}, or pass "
+            "partial=True to keep the values of like",
+        )
+    if unused:
+        raise CheckpointError(
+            f"{where}, like",
+            expected=f"a tree with all leaves of {reader.describe()}",
+            got=f"a tree without {_abbreviate(unused)}",
+            fix="pass partial=True to load only the leaves of like",
+        )
+
+
+def _abbreviate(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:4]))
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
+
+
+def _keep_value(leaf: NamedLeaf, where: str) -> Any:
+    """The value of a leaf of `like` that the checkpoint does not have."""
+    if isinstance(leaf.value, ShapeDtypeStruct):
+        raise CheckpointError(
+            f"{where}, like, leaf {leaf.name!r}",
+            expected="a leaf that the checkpoint has, or a value to keep",
+            got=repr(leaf.value),
+            fix="give the leaf an initial value, such as an array of zeros",
+        )
+    return leaf.value[...] if isinstance(leaf.value, Ref) else leaf.value
+
+
+# --- one leaf ---
+
+
+class _Target(NamedTuple):
+    """How a leaf is loaded.
+
+    Args:
+      record: the leaf of the checkpoint.
+      sharding: the sharding of the result; None to read the whole array to the host.
+      dtype: the dtype of the result.
+      finish: the function from the elements on the host, or from the array with `sharding`, to the result.
+    """
+
+    record: LeafMetadata
+    sharding: Any
+    dtype: Any
+    finish: Callable[[Any], Any]
+
+
+def _make_target(leaf: NamedLeaf, record: LeafMetadata, sharding: Any, where: str) -> _Target:
+    where = f"{where}, leaf {leaf.name!r}"
+    like = leaf.value
+    if isinstance(like, _AsSaved):
+        if sharding is not None:
+            sharding.shard_shape(record.shape, where=where)
+        finish = _wrap_keys_as_saved(record) if sharding is None else _identity
+        return _Target(record, sharding, record.dtype, finish)
+    if isinstance(like, (bool, int, float, complex, str, bytes)) and not isinstance(like, np.generic):
+        return _target_python(type(like), record, where)
+    if not hasattr(like, "shape") or not hasattr(like, "dtype"):
+        raise ArgumentTypeError(
+            where,
+            expected="an array, a ShapeDtypeStruct or a Python value in like",
+            got=f"{type(like).__name__} {like!r:.80}",
+            fix="leave it out of the tree, or replace it by one of these",
+        )
+    if not record.is_array:
+        record = _as_array_record(record, like, where)
+    if tuple(like.shape) != record.shape:
+        raise CheckpointError(
+            where,
+            expected=f"shape {tuple(like.shape)}, that of like",
+            got=f"{record.describe()} in the checkpoint",
+            fix="build like with the sizes that the checkpoint was saved with",
+        )
+    dtype = _choose_dtype(record, like.dtype, where)
+    if isinstance(like, (np.ndarray, np.generic)) and sharding is None:
+        return _Target(record, None, dtype, _identity)
+    wanted = sharding or getattr(like, "sharding", None)
+    is_placed = sharding is not None or isinstance(like, ShapeDtypeStruct) or getattr(like, "committed", True)
+    if wanted is None or not is_placed:
+        return _Target(record, None, dtype, lambda x: _with_weak_type(_put(x, record, dtype), like))
+    wanted.shard_shape(record.shape, where=where)  # raises where it does not fit
+    return _Target(record, wanted, dtype, lambda x: _with_weak_type(x, like))
+
+
+def _identity(x: Any) -> Any:
+    return x
+
+
+def _wrap_keys_as_saved(record: LeafMetadata) -> Callable[[Any], Any]:
+    """Without `like`, arrays stay on the host; random keys, which NumPy does not have, go to the default device."""
+    return (lambda words: wrap_key_data(words, dtype=record.dtype)) if record.is_key else _identity
+
+
+def _put(x: np.ndarray, record: LeafMetadata, dtype: Any) -> Any:
+    """Put host elements on the default device, uncommitted."""
+    return wrap_key_data(x, dtype=dtype) if record.is_key else device_put(x)
+
+
+def _with_weak_type(x: Any, like: Any) -> Any:
+    """Give an array the weak type of `like`, so that a resumed program promotes it as before."""
+    if not getattr(like, "weak_type", False) or x.aval.weak_type:
+        return x
+    aval = ShapedArray(x.shape, x.dtype, True)
+    return Array(x._buffer, ArrayType(aval, x.sharding, x.committed))
+
+
+def _target_python(kind: type, record: LeafMetadata, where: str) -> _Target:
+    is_number = kind in (int, float, complex)
+    fits = record.shape == () and not record.is_key
+    if record.is_array:
+        fits = fits and dtypes.issubdtype(record.dtype, _ABSTRACT.get(kind, np.void))
+    else:
+        fits = record.dtype is kind or (is_number and record.dtype in _NARROWER[kind])
+    if not fits:
+        raise CheckpointError(
+            where,
+            expected=f"a Python {kind.__name__}, as in like",
+            got=f"{record.describe()} in the checkpoint",
+            fix="give like a value of that type",
+        )
+    return _Target(record, None, record.dtype, lambda value: kind(value.item() if record.is_array else value))
+
+
+_ABSTRACT = {bool: np.bool_, int: np.integer, float: np.floating, complex: np.complexfloating}
+_NARROWER: dict[type, tuple[type, ...]] = {int: (), float: (int,), complex: (int, float)}
+
+
+def _as_array_record(record: LeafMetadata, like: Any, where: str) -> LeafMetadata:
+    """The record of a Python number that is loaded into an array."""
+    if record.dtype in (str, bytes) or isinstance(like.dtype, KeyDtype):
+        raise CheckpointError(
+            where,
+            expected=f"an array, as in like: {like.dtype}",
+            got=f"{record.describe()} in the checkpoint",
+            fix="give like a value of that type",
+        )
+    return LeafMetadata((), np.asarray(record.value).dtype, value=record.value)
+
+
+def _choose_dtype(record: LeafMetadata, wanted: Any, where: str) -> Any:
+    """The dtype of the result: that of `like`, if the elements can be converted to it without losing their kind."""
+    if wanted == record.dtype:
+        return wanted
+    kinds = (np.bool_, np.integer, np.floating, np.complexfloating)
+    is_key = record.is_key or not isinstance(wanted, np.dtype)
+    rank = [next((i for i, kind in enumerate(kinds) if not is_key and dtypes.issubdtype(d, kind)), 0) for d in
+            (record.dtype, wanted)]  # fmt: skip
+    if is_key or rank[0] > rank[1]:
+        raise CheckpointError(
+            where,
+            expected=f"elements that can become {wanted}, the dtype of like",
+            got=f"{record.describe()} in the checkpoint",
+            fix="give like this dtype, and convert the array after loading",
+        )
+    return wanted
+
+
+# --- reading ---
+
+
+def _read_all(reader: Reader, requests: Iterable[tuple[str, str, _Target]]) -> Iterable[tuple[str, Any]]:
+    """Read leaves, a bounded number of bytes ahead of the one that is being placed."""
+    waiting: deque[tuple[str, int, Callable[[], Any]]] = deque()
+    ahead = 0
+    for name, source, target in requests:
+        while waiting and ahead + target.record.nbytes > _READ_AHEAD:
+            first, nbytes, finish = waiting.popleft()
+            yield first, finish()
+            ahead -= nbytes
+        waiting.append((name, target.record.nbytes, _start_read(reader, source, target)))
+        ahead += target.record.nbytes
+    for first, _, finish in waiting:
+        yield first, finish()
+
+
+def _start_read(reader: Reader, source: str, target: _Target) -> Callable[[], Any]:
+    """Start reading the parts of a leaf that this process needs; the result waits for them and makes the leaf."""
+    record, sharding = target.record, target.sharding
+    rank = len(record.shape)
+    if sharding is None:
+        places = [tuple(slice(0, n) for n in record.shape)]
+    else:
+        places = list(sharding.addressable_devices_indices_map(record.shape).values())
+    bounds = {_bounds(index, record.shape) for index in places}
+    array = reader.open(source, record)
+    reads = {b: array.read(tuple(slice(*pair) for pair in b)) for b in bounds}
+
+    def read_part(index: tuple[slice, ...]) -> np.ndarray:
+        elements = reads[_bounds(index[:rank], record.shape)]()
+        return elements if record.is_key else _convert(elements, target.dtype, source, reader)
+
+    def finish() -> Any:
+        if sharding is None:
+            return target.finish(read_part(places[0]))
+        made = make_array_from_callback(record.words_shape, sharding, read_part)
+        if record.is_key:
+            made = wrap_key_data(made, dtype=record.dtype)
+            made = made if made.sharding == sharding else device_put(made, sharding)
+        return target.finish(made)
+
+    return finish
+
+
+def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(s.indices(size)[:2] for s, size in zip(index, shape))
+
+
+def _convert(elements: np.ndarray, dtype: Any, name: str, reader: Reader) -> np.ndarray:
+    if elements.dtype == dtype:
+        return elements
+    converted = elements.astype(dtype)
+    if dtypes.issubdtype(dtype, np.integer) and not np.array_equal(converted.astype(elements.dtype), elements):
+        raise CheckpointError(
+            f"checkpoint.load, leaf {name!r}",
+            expected=f"integers that fit into {dtype}, the dtype of like",
+            got=f"{elements.dtype} from {elements.min()} to {elements.max()} in {reader.describe()}",
+            fix=f"give like the dtype {elements.dtype}",
+        )
+    return converted

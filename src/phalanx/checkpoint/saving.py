@@ -1,0 +1,314 @@
+"""`save`: write a tree as a step of a folder, in the background.
+
+The call describes the leaves and takes hold of their elements; a thread then writes and commits them. Arrays are
+immutable and a view of one on the host keeps its buffer from being donated, so on CPU devices nothing is copied before
+the call returns; from other devices the shards are copied to the host first. One save is in progress at a time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.checkpoint.array_store import choose_chunk, create_array, import_tensorstore, merge_databases, to_stored
+from phalanx.checkpoint.leaf_records import LeafMetadata, StepDocument, describe_leaf
+from phalanx.checkpoint.named_leaves import NamedLeaf, describe_structure, flatten_named
+from phalanx.checkpoint.retention import Keep, apply_retention, as_keep
+from phalanx.checkpoint.step_folders import DOCUMENT, RunFolder, check_step, explain_os_errors, file_url
+from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, Ref
+from phalanx.engine.client import process_count, process_index, started_clients
+from phalanx.random import key_data
+from phalanx.runtime import Array
+from phalanx.typing import PyTree
+
+
+class Saving:
+    """A save in progress.
+
+    Args:
+      step: the step that is written.
+      path: the folder of the step, once it is committed.
+
+    Examples:
+      >>> import tempfile, phalanx.numpy as jnp
+      >>> from phalanx import checkpoint
+      >>> saving = checkpoint.save(tempfile.mkdtemp(), {"w": jnp.ones(3)}, step=7)
+      >>> saving.result().name
+      '7'
+      >>> saving.done()
+      True
+    """
+
+    def __init__(self, step: int, path: Path):
+        self.step = step
+        self.path = path
+        self._error: BaseException | None = None
+        self._is_reported = False
+        self._thread: threading.Thread | None = None
+
+    def done(self) -> bool:
+        """Whether the step is committed, or the save has failed."""
+        return self._thread is None or not self._thread.is_alive()
+
+    def result(self, timeout: float | None = None) -> Path:
+        """Wait until the step is committed.
+
+        Args:
+          timeout: seconds to wait at most.
+
+        Returns:
+          The folder of the step.
+
+        Raises:
+          TimeoutError: the step is not committed yet.
+          CheckpointSaveError: the step could not be saved.
+        """
+        if self._thread is not None:
+            self._thread.join(timeout)
+        if not self.done():
+            raise _SavingTimeoutError(
+                "Saving.result, timeout",
+                expected=f"step {self.step} to be committed within {timeout} s",
+                got="a save that is still in progress",
+                fix="wait longer, or call done() until it is True",
+            )
+        self._is_reported = True
+        if self._error is not None:
+            raise self._error
+        return self.path
+
+    def _start(self, write: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                write()
+            except BaseException as error:  # raised by `result` or by the next save
+                self._error = error
+
+        # Not a daemon: the interpreter waits for it before it exits.
+        self._thread = threading.Thread(target=run, name=f"phalanx checkpoint {self.step}")
+        self._thread.start()
+
+
+class _SavingTimeoutError(PhalanxError, TimeoutError):
+    """A save was not finished in time."""
+
+
+class _Pieces(NamedTuple):
+    """The elements of one leaf that this process writes: host arrays by index."""
+
+    name: str
+    leaf: LeafMetadata
+    parts: list[tuple[tuple[slice, ...], np.ndarray]]
+
+
+_lock = threading.Lock()
+_last: Saving | None = None
+
+
+def save(
+    path: str | os.PathLike[str],
+    tree: PyTree,
+    *,
+    step: int | None = None,
+    keep: Keep | int | None = None,
+    metadata: Any = None,
+    wait: bool = False,
+) -> Saving:
+    """Save a tree as a step of a folder.
+
+    The call returns when the program may go on, also with functions that donate the arrays; the files are written
+    meanwhile. A step is there completely or not at all: a crash at any moment loses no step that was saved before.
+    A call waits for the save before it, and raises its error if no one has seen it; so does the end of the program.
+
+    Args:
+      path: the folder of the run, which is created if need be. A step is a folder in it.
+      tree: any pytree of arrays, random keys, Python numbers, strings and bytes; it may contain `nnx` modules,
+        optimisers and variables, and references.
+      step: the number of the step; one more than the latest if None.
+      keep: the steps to keep after this one is committed: a number of newest ones, or `Keep`; all if None.
+      metadata: data of your own that JSON can represent, such as the epoch or the loss.
+      wait: return when the step is committed.
+
+    Returns:
+      The save in progress.
+
+    Raises:
+      ArgumentError: the step exists already.
+      ArgumentTypeError: a leaf is not a value that a checkpoint can hold, or `metadata` is not JSON.
+      CheckpointSaveError: the folder cannot be written, another process saves to it, or the save before failed.
+      NotImplementedError: the program runs in several processes.
+
+    Examples:
+      >>> import tempfile, phalanx.numpy as jnp
+      >>> from phalanx import checkpoint
+      >>> folder = tempfile.mkdtemp()
+      >>> for step in range(3):
+      ...     _ = checkpoint.save(folder, {"w": jnp.full(2, step)}, step=step, keep=2)
+      >>> _ = checkpoint.save(folder, {"w": jnp.zeros(2)}, keep=2, metadata={"loss": 0.1}, wait=True)
+      >>> checkpoint.steps(folder)
+      [2, 3]
+    """
+    global _last
+    where = "checkpoint.save"
+    import_tensorstore(where)
+    rules = as_keep(keep, where)
+    _check_json(metadata, where)
+    leaves, _ = flatten_named(tree, f"{where}, tree")
+    records = {leaf.name: describe_leaf(leaf, f"{where}, tree") for leaf in leaves}
+    structure = describe_structure(tree)
+    if step is not None:
+        check_step(step, where)
+    with _lock:
+        if _last is not None and not _last._is_reported:
+            _last.result()
+        _check_one_process(where)
+        folder = RunFolder(path)
+        with ExitStack() as stack:
+            stack.enter_context(folder.lock(where))
+            step = _choose_step(folder, step, where)
+            with explain_os_errors(where, folder.path):
+                folder.remove_unfinished()
+                partial = folder.begin(step)
+            pieces = _take_pieces(leaves, records)
+            document = StepDocument(records | {p.name: p.leaf for p in pieces}, structure, metadata)
+            saving = Saving(step, folder.step_path(step))
+            release = stack.pop_all()  # the thread keeps the lock
+
+        def write() -> None:
+            with release, explain_os_errors(f"{where}, step {saving.step}", folder.path):
+                try:
+                    _write_step(partial, pieces, document)
+                    pieces.clear()
+                    folder.commit(saving.step)
+                except BaseException:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    raise
+                if rules is not None:
+                    apply_retention(folder, rules, saving.step)
+
+        _last = saving
+        saving._start(write)
+    if wait:
+        saving.result()
+    return saving
+
+
+def wait_for_last_save() -> None:
+    """Wait until no save is in progress; its error stays with its `result`."""
+    if _last is not None and _last._thread is not None:
+        _last._thread.join()
+
+
+def _choose_step(folder: RunFolder, step: int | None, where: str) -> int:
+    steps = folder.list_steps()
+    if step is None:
+        return steps[-1] + 1 if steps else 0
+    if step in steps:
+        raise ArgumentError(
+            f"{where}, step",
+            expected="a step that is not saved yet",
+            got=f"{step}, which {str(folder.path)!r} has",
+            fix=f"pass another step, or call checkpoint.delete(path, {step}) first",
+        )
+    return step
+
+
+def _check_json(metadata: Any, where: str) -> None:
+    try:
+        json.dumps(metadata)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"{where}, metadata",
+            expected="data that JSON can represent",
+            got=str(error),
+            fix="convert arrays by float(x)",
+        ) from None
+
+
+def _check_one_process(where: str) -> None:
+    """Refuse to save from one of several processes, whose parts would not be committed together."""
+    if started_clients() and process_count() > 1:
+        raise _SeveralProcessesError(
+            where,
+            expected="a program in one process",
+            got=f"process {process_index()} of {process_count()}",
+            fix="collect the tree with experimental.multihost_utils.process_allgather, and save it from a program of "
+            "one process",
+        )
+
+
+class _SeveralProcessesError(PhalanxError, NotImplementedError):
+    """Saving from several processes is not implemented."""
+
+
+# --- the elements ---
+
+
+def _take_pieces(leaves: list[NamedLeaf], records: dict[str, LeafMetadata]) -> list[_Pieces]:
+    """Take hold of the elements of all arrays, on the host; copies from devices are started together."""
+    arrays = [(leaf.name, _as_words(leaf.value)) for leaf in leaves if records[leaf.name].is_array]
+    for _, x in arrays:
+        if isinstance(x, Array):
+            x.copy_to_host_async()
+    pieces = []
+    for name, x in arrays:
+        if isinstance(x, Array):
+            whole = x.shape
+            shards = [shard for shard in x.addressable_shards if shard.replica_id == 0]
+            parts = [(shard.index, np.asarray(shard.data)) for shard in shards]
+        else:
+            # The program may change its own NumPy arrays while the files are written.
+            whole, parts = x.shape, [((), np.array(x, order="C"))]
+        part = tuple(max((p.shape[d] for _, p in parts), default=size) for d, size in enumerate(whole))
+        chunk = choose_chunk(part, records[name].words_dtype.itemsize)
+        pieces.append(_Pieces(name, dataclasses.replace(records[name], chunk=chunk), parts))
+    return pieces
+
+
+def _as_words(value: Any) -> Any:
+    """The array of a leaf; random keys as their words."""
+    value = value[...] if isinstance(value, Ref) else value
+    is_key = isinstance(value, Array) and not isinstance(value.dtype, np.dtype)
+    return key_data(value) if is_key else value
+
+
+def _write_step(partial: Path, pieces: list[_Pieces], document: StepDocument) -> None:
+    """Write the arrays and then the document, which completes the step."""
+    database = partial / "process_0"
+    database.mkdir()
+    _write_arrays(file_url(database), pieces)
+    merge_databases(file_url(partial), [file_url(database)])
+    with open(partial / DOCUMENT, "w", encoding="utf-8") as file:
+        file.write(document.to_json())
+
+
+def _write_arrays(database: str, pieces: list[_Pieces]) -> None:
+    opened = [(p, create_array(database, p.name, p.leaf)) for p in pieces if p.leaf.nbytes]
+    writes = []
+    for piece, future in opened:
+        array = future.result()
+        for index, elements in piece.parts:
+            if elements.size:
+                # The elements do not change, so tensorstore need not copy them.
+                write = array[index].write(to_stored(elements), can_reference_source_data_indefinitely=True)
+                writes.append(write.commit)
+    for write in writes:
+        write.result()
+
+
+@atexit.register
+def _report_at_exit() -> None:
+    """Print the error of a last save that no one has seen."""
+    if _last is not None and not _last._is_reported and _last.done() and _last._error is not None:
+        print(f"{type(_last._error).__name__}: {_last._error}", file=sys.stderr)

@@ -1,0 +1,155 @@
+"""Trees, leaves and arguments that cannot be saved or loaded: each error names the leaf."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import checkpoint, random
+from phalanx.checkpoint import saving
+from phalanx.errors import ArgumentError, ArgumentTypeError, CheckpointError, ConcretizationTypeError
+from phalanx.sharding import NamedSharding, PartitionSpec as P, make_mesh
+
+pytest.importorskip("tensorstore")
+
+
+@pytest.mark.parametrize(
+    "leaf, got",
+    [
+        (len, "builtin_function_or_method <built-in function len>"),
+        (np.array(["a"]), "dtype('<U1') array"),
+        (phalanx.ShapeDtypeStruct((2,), "int8"), "ShapeDtypeStruct ShapeDtypeStruct(shape=(2,), dtype=int8)"),
+    ],
+)
+def test_a_leaf_that_is_no_data_is_named(leaf, got, tmp_path):
+    with pytest.raises(ArgumentTypeError) as caught:
+        checkpoint.save(tmp_path, {"a": [1, leaf]})
+    assert str(caught.value) == (
+        "checkpoint.save, tree, leaf 'a/1': expected an array, a random key, a Python number, a string or bytes, "
+        f"got {got}.\n  Fix: leave it out of the tree, or convert it to one of these."
+    )
+    assert checkpoint.steps(tmp_path) == []
+
+
+def test_a_traced_value_cannot_be_saved(tmp_path):
+    with pytest.raises(
+        ConcretizationTypeError, match=r"checkpoint\.save, tree, leaf 'x': expected a value that is known"
+    ):
+        phalanx.jit(lambda x: checkpoint.save(tmp_path, {"x": x}))(1.0)
+
+
+def test_two_leaves_with_one_path_are_an_error(tmp_path):
+    class Pair:
+        def __init__(self, a, b):
+            self.a, self.b = a, b
+
+    phalanx.tree_util.register_pytree_with_keys(
+        Pair,
+        lambda pair: (((phalanx.tree_util.DictKey(1), pair.a), (phalanx.tree_util.DictKey("1"), pair.b)), None),
+        lambda _, children: Pair(*children),
+    )
+    with pytest.raises(ArgumentError) as caught:
+        checkpoint.save(tmp_path, Pair(1, 2))
+    assert str(caught.value) == (
+        "checkpoint.save, tree: expected leaves with different paths, got two leaves with the path '1'.\n"
+        "  Fix: rename one of the keys; 1 and '1' are the same key in a checkpoint."
+    )
+
+
+@pytest.fixture
+def saved(tmp_path):
+    tree = {"w": np.ones((2, 3), np.float32), "n": np.array([1, 300], np.int32), "k": random.key(0), "s": "adam"}
+    checkpoint.save(tmp_path, tree, wait=True)
+    return tmp_path, tree
+
+
+@pytest.mark.parametrize(
+    "name, like, text",
+    [
+        ("w", np.ones((3, 2)), "expected shape (3, 2), that of like, got float32[2,3] in the checkpoint."),
+        ("w", np.ones((2, 3), int), "expected elements that can become int64, the dtype of like, got float32[2,3] in"),
+        (
+            "n",
+            np.ones(2, np.int8),
+            "expected integers that fit into int8, the dtype of like, got int32 from 1 to 300 in",
+        ),
+        ("k", np.array(1), "expected elements that can become int64, the dtype of like, got key<fry>[] in"),
+        (
+            "k",
+            random.key(0, impl="rbg"),
+            "expected elements that can become key<rbg>, the dtype of like, got key<fry>[]",
+        ),
+        ("s", 1.0, "expected a Python float, as in like, got a Python str in the checkpoint."),
+        ("s", np.array(1.0), "expected an array, as in like: float64, got a Python str in the checkpoint."),
+        ("w", 1.0, "expected a Python float, as in like, got float32[2,3] in the checkpoint."),
+        ("w", len, "expected an array, a ShapeDtypeStruct or a Python value in like, got builtin_function_or_method"),
+    ],
+)
+def test_a_leaf_of_another_type_is_named(saved, name, like, text):
+    folder, tree = saved
+    with pytest.raises((CheckpointError, ArgumentTypeError)) as caught:
+        checkpoint.load(folder, tree | {name: like})
+    assert str(caught.value).startswith(f"checkpoint.load, leaf {name!r}: {text}")
+
+
+def test_a_tree_of_other_leaves_is_an_error_that_lists_them(saved):
+    folder, tree = saved
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load(folder, {"w": tree["w"], "m": 1, "v": 2})
+    assert str(caught.value) == (
+        f"checkpoint.load, like, leaf 'm': expected a leaf that the checkpoint '{folder / '0'}' has, which has 'k', 'n', "
+        "'s', got 2 that it does not have: 'm', 'v'.\n  Fix: name its path in the checkpoint with rename={'path in like': "
+        "'path in the checkpoint'}, or pass partial=True to keep the values of like."
+    )
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load(folder, {"w": tree["w"]})
+    assert str(caught.value) == (
+        f"checkpoint.load, like: expected a tree with all leaves of the checkpoint '{folder / '0'}', got a tree without "
+        "'k', 'n', 's'.\n  Fix: pass partial=True to load only the leaves of like."
+    )
+    with pytest.raises(CheckpointError, match="expected a leaf that the checkpoint has, or a value to keep"):
+        checkpoint.load(folder, {"m": phalanx.ShapeDtypeStruct((2,), "int8")}, partial=True)
+
+
+def test_a_sharding_that_does_not_fit_names_the_leaf(saved):
+    folder, _ = saved
+    with pytest.raises(ValueError, match=r"^checkpoint\.load, leaf 'w': expected dimension 1 to be a multiple of 8"):
+        checkpoint.load(folder, shardings={"w": NamedSharding(make_mesh((8,), ("x",)), P(None, "x"))})
+
+
+def test_metadata_is_json(tmp_path):
+    with pytest.raises(ArgumentTypeError) as caught:
+        checkpoint.save(tmp_path, {"n": 1}, metadata={"loss": jnp.ones(2)})
+    assert str(caught.value) == (
+        "checkpoint.save, metadata: expected data that JSON can represent, got Object of type Array is not JSON "
+        "serializable.\n  Fix: convert arrays by float(x)."
+    )
+
+
+@pytest.mark.parametrize("step, error", [(-1, ArgumentError), (1.5, ArgumentTypeError), (True, ArgumentTypeError)])
+def test_a_step_is_a_number(step, error, tmp_path):
+    with pytest.raises(error, match=r"^checkpoint\.save, step: expected "):
+        checkpoint.save(tmp_path, {"n": 1}, step=step)
+
+
+def test_several_processes_are_refused(tmp_path, monkeypatch):
+    jnp.ones(1)
+    monkeypatch.setattr(saving, "process_count", lambda: 2)
+    with pytest.raises(NotImplementedError) as caught:
+        checkpoint.save(tmp_path, {"n": 1})
+    assert str(caught.value) == (
+        "checkpoint.save: expected a program in one process, got process 0 of 2.\n  Fix: collect the tree with "
+        "experimental.multihost_utils.process_allgather, and save it from a program of one process."
+    )
+
+
+def test_without_tensorstore_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorstore", None)
+    with pytest.raises(ImportError) as caught:
+        checkpoint.save(tmp_path, {"n": 1})
+    assert str(caught.value) == (
+        "checkpoint.save: expected the package tensorstore, which reads and writes the files, got an installation without "
+        "it.\n  Fix: pip install 'phalanx[checkpoint]'."
+    )

@@ -1,0 +1,71 @@
+"""Which steps stay: the last, every k-th, the best by a metric."""
+
+import numpy as np
+import pytest
+
+from phalanx import checkpoint
+from phalanx.checkpoint import Keep
+from phalanx.errors import ArgumentError, ArgumentTypeError
+
+pytest.importorskip("tensorstore")
+
+
+def save_all(folder, losses, keep):
+    for step, loss in enumerate(losses):
+        checkpoint.save(folder, {"w": np.full(2, step)}, step=step, keep=keep, metadata={"loss": loss})
+    checkpoint.save(folder, {"w": np.zeros(2)}, step=len(losses), keep=keep, wait=True)
+    return checkpoint.steps(folder)
+
+
+@pytest.mark.parametrize(
+    "keep, want",
+    [
+        (None, [0, 1, 2, 3, 4, 5, 6]),
+        (2, [5, 6]),
+        (Keep(last=1, every=3), [0, 3, 6]),
+        (Keep(best=2, metric="loss"), [1, 4, 6]),
+        (Keep(best=1, metric="loss", mode="max"), [2, 6]),
+    ],
+)
+def test_steps_that_no_rule_keeps_are_removed(keep, want, tmp_path):
+    assert save_all(tmp_path, [0.5, 0.1, 0.9, float("nan"), 0.2, 0.3], keep) == want
+    assert checkpoint.load(tmp_path, step=want[-2])["w"].tolist() == [want[-2]] * 2
+    assert {p.name for p in tmp_path.iterdir()} == {".lock", *map(str, want)}
+
+
+def test_a_step_that_is_older_than_others_stays_when_it_is_the_newest_save(tmp_path):
+    save_all(tmp_path, [0.0, 0.0], None)
+    checkpoint.delete(tmp_path, 0)
+    checkpoint.save(tmp_path, {"w": np.zeros(2)}, step=0, keep=1, wait=True)
+    assert checkpoint.steps(tmp_path) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"last": 0}, "Keep, last: expected an int of at least 1, got 0.\n  Fix: pass last=1."),
+        ({"every": 0}, "Keep, every: expected an int of at least 1, got 0.\n  Fix: pass every=1."),
+        (
+            {"best": 2},
+            "Keep, metric: expected best and metric together, got best=2, metric=None.\n"
+            "  Fix: pass Keep(best=1, metric='loss') and save(..., metadata={'loss': loss}).",
+        ),
+        (
+            {"best": 1, "metric": "x", "mode": "low"},
+            "Keep, mode: expected 'min' or 'max', got 'low'.\n  Fix: pass mode='min'.",
+        ),
+    ],
+)
+def test_rules_that_make_no_sense_are_errors(options, text):
+    with pytest.raises(ArgumentError) as caught:
+        Keep(**options)
+    assert str(caught.value) == text
+
+
+def test_keep_is_a_number_or_rules(tmp_path):
+    with pytest.raises(ArgumentTypeError) as caught:
+        checkpoint.save(tmp_path, {"n": 1}, keep="all")
+    assert str(caught.value) == (
+        "checkpoint.save, keep: expected a Keep, an int or None, got 'all'.\n"
+        "  Fix: pass keep=3 for the last three steps."
+    )

@@ -1,0 +1,210 @@
+"""What is saved is loaded with equal bits: every dtype, every pair of meshes, random keys, Python values, references."""
+
+import math
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import checkpoint, random
+from phalanx.core import dtypes
+from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+
+pytest.importorskip("tensorstore")
+
+SHAPES = {"1": (1,), "8": (8,), "4x2": (4, 2), "2x2x2": (2, 2, 2)}
+
+
+def mesh_of(name: str, axis_type=AxisType.Auto) -> Mesh:
+    shape = SHAPES[name]
+    devices = np.array(phalanx.devices()[: math.prod(shape)]).reshape(shape)
+    return Mesh(devices, ("x", "y", "z")[: len(shape)], axis_types=(axis_type,) * len(shape))
+
+
+def shardings(name: str, axis_type=AxisType.Auto) -> dict:
+    """Shardings of an array of rank 2 (split along both dimensions), one of rank 1, and a scalar."""
+    mesh = mesh_of(name, axis_type)
+    axes = mesh.axis_names
+    rows = NamedSharding(mesh, P(axes))
+    both = NamedSharding(mesh, P(axes[0], axes[1:] or None))
+    return {"both": both, "rows": rows, "keys": rows, "scalar": NamedSharding(mesh, P())}
+
+
+def tree_on(name: str, axis_type=AxisType.Auto) -> dict:
+    placed = shardings(name, axis_type)
+    values = {
+        "both": np.arange(8 * 24, dtype=np.float32).reshape(8, 24),
+        "rows": np.arange(16, dtype=np.int16),
+        "keys": random.split(random.key(3), 8),
+        "scalar": np.float32(2.5),
+    }
+    return {key: phalanx.device_put(value, placed[key]) for key, value in values.items()}
+
+
+def as_words(x):
+    return np.asarray(random.key_data(x) if dtypes.issubdtype(x.dtype, dtypes.prng_key) else x)
+
+
+def assert_equal(got: dict, want: dict) -> None:
+    assert got.keys() == want.keys()
+    for key in want:
+        assert got[key].dtype == want[key].dtype
+        np.testing.assert_array_equal(as_words(got[key]), as_words(want[key]))
+
+
+@pytest.mark.parametrize("target", SHAPES)
+@pytest.mark.parametrize("source", SHAPES)
+def test_a_tree_saved_on_one_mesh_is_loaded_on_another(source, target, tmp_path):
+    tree, like = tree_on(source), tree_on(target)
+    checkpoint.save(tmp_path, tree, wait=True)
+    abstract = phalanx.tree.map(lambda x: phalanx.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like)
+    loaded = checkpoint.load(tmp_path, abstract)
+    assert_equal(loaded, tree)
+    assert {key: x.sharding for key, x in loaded.items()} == shardings(target)
+    by_argument = checkpoint.load(tmp_path, shardings=shardings(target))
+    assert_equal(by_argument, tree)
+    assert by_argument["keys"].sharding == shardings(target)["keys"]
+
+
+def test_keys_over_explicit_axes_keep_their_sharding(tmp_path):
+    tree = tree_on("4x2", AxisType.Explicit)
+    checkpoint.save(tmp_path, tree, wait=True)
+    loaded = checkpoint.load(tmp_path, tree)
+    assert_equal(loaded, tree)
+    assert loaded["keys"].sharding == tree["keys"].sharding
+
+
+@pytest.mark.parametrize("name", sorted(dtype.name for dtype in dtypes.supported))
+def test_every_dtype_has_equal_bits(name, tmp_path):
+    dtype = next(d for d in dtypes.supported if d.name == name)
+    host = np.random.default_rng(0).integers(0, 2, (6, 5)).astype(dtype)
+    with phalanx.enable_x64(dtype.itemsize >= 8):
+        tree = {"host": host, "device": jnp.asarray(host)}
+        checkpoint.save(tmp_path, tree, wait=True)
+        loaded = checkpoint.load(tmp_path, tree)
+        assert loaded["host"].dtype == loaded["device"].dtype == dtype
+        assert loaded["host"].tobytes() == host.tobytes() == np.asarray(loaded["device"]).tobytes()
+        assert checkpoint.load(tmp_path)["device"].tobytes() == host.tobytes()
+
+
+def test_special_floats_keep_their_bits(tmp_path):
+    bits = np.array([0x7FC00001, 0xFFC12345, 0x80000000, 0x7F800000, 0x00000001], np.uint32)
+    checkpoint.save(tmp_path, bits.view(np.float32), wait=True)
+    np.testing.assert_array_equal(checkpoint.load(tmp_path).view(np.uint32), bits)
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
+def test_random_keys_draw_the_same_numbers_afterwards(impl, shape, tmp_path):
+    keys = random.key(5, impl=impl)
+    keys = random.split(keys, shape) if shape else keys
+    checkpoint.save(tmp_path, {"typed": keys, "raw": random.key_data(keys)}, wait=True)
+    for loaded in (checkpoint.load(tmp_path), checkpoint.load(tmp_path, {"typed": keys, "raw": keys_data(keys)})):
+        assert loaded["typed"].dtype == keys.dtype and loaded["typed"].shape == shape
+        np.testing.assert_array_equal(random.key_data(loaded["typed"]), random.key_data(keys))
+        np.testing.assert_array_equal(loaded["raw"], random.key_data(keys))
+
+
+def keys_data(keys):
+    return jnp.zeros_like(random.key_data(keys))
+
+
+def test_python_values_containers_and_empty_arrays(tmp_path):
+    tree = {
+        "numbers": [True, 3, -(10**30), 0.1, 1e300, 2 - 3j],
+        "text": ("a/b ~ \n", b"\x00\xff"),
+        "nothing": None,
+        "empty": [np.zeros((0, 3), np.int8), {}, ()],
+        "a/b": {"~": {7: 1, 5: 2}},
+    }
+    checkpoint.save(tmp_path, tree, wait=True)
+    loaded = checkpoint.load(tmp_path)
+    empty = loaded["empty"][0]
+    assert empty.shape == (0, 3) and empty.dtype == np.int8
+    loaded["empty"][0] = tree["empty"][0]
+    assert loaded == tree and type(loaded["text"]) is tuple and type(loaded["numbers"][0]) is bool
+    assert checkpoint.load(tmp_path, tree)["numbers"] == tree["numbers"]
+
+
+def test_floats_that_json_does_not_have(tmp_path):
+    checkpoint.save(tmp_path, [math.inf, -math.inf, math.nan], wait=True)
+    infinite, negative, nan = checkpoint.load(tmp_path)
+    assert (infinite, negative) == (math.inf, -math.inf) and math.isnan(nan)
+
+
+def test_a_reference_is_updated_in_place(tmp_path):
+    ref = phalanx.new_ref(jnp.arange(3.0))
+    checkpoint.save(tmp_path, {"state": ref}, wait=True)
+    ref[...] = jnp.zeros(3)
+    loaded = checkpoint.load(tmp_path, {"state": ref})
+    assert loaded["state"] is ref and ref[...].tolist() == [0.0, 1.0, 2.0]
+    np.testing.assert_array_equal(checkpoint.load(tmp_path)["state"], np.arange(3.0))
+
+
+def test_arrays_may_be_donated_and_changed_while_they_are_saved(tmp_path):
+    step = phalanx.jit(lambda x: x + 1, donate_argnums=0)
+    x, host = jnp.zeros(200_000), np.zeros(1000)
+    saving = checkpoint.save(tmp_path, {"x": x, "host": host}, step=0)
+    for _ in range(4):
+        x = step(x)
+    host[:] = 7
+    saving.result()
+    loaded = checkpoint.load(tmp_path)
+    assert not loaded["x"].any() and not loaded["host"].any() and x[0] == 4
+
+
+def test_a_dtype_is_converted_on_loading(tmp_path):
+    checkpoint.save(tmp_path, {"w": jnp.array([1.5, 2.25]), "n": np.array([1, 200], np.int32)}, wait=True)
+    like = {"w": phalanx.ShapeDtypeStruct((2,), jnp.bfloat16), "n": np.zeros(2, np.uint8)}
+    loaded = checkpoint.load(tmp_path, like)
+    assert loaded["w"].dtype == jnp.bfloat16 and loaded["w"].astype(float).tolist() == [1.5, 2.25]
+    assert loaded["n"].dtype == np.uint8 and loaded["n"].tolist() == [1, 200]
+
+
+def test_like_determines_where_an_array_goes(tmp_path):
+    checkpoint.save(tmp_path, jnp.arange(4.0), wait=True)
+    free, last = jnp.zeros(4), phalanx.devices()[-1]
+    assert not checkpoint.load(tmp_path, free).committed
+    there = checkpoint.load(tmp_path, phalanx.device_put(free, last))
+    assert there.committed and there.devices() == {last}
+    assert checkpoint.load(tmp_path, free, shardings=SingleDeviceSharding(last)).devices() == {last}
+    assert type(checkpoint.load(tmp_path, np.zeros(4, np.float32))) is np.ndarray
+
+
+def test_a_weakly_typed_array_stays_one(tmp_path):
+    weak = phalanx.jit(lambda x: x * 2)(1.5)
+    checkpoint.save(tmp_path, weak, wait=True)
+    loaded = checkpoint.load(tmp_path, phalanx.jit(lambda x: x)(0.0))
+    assert weak.weak_type and loaded.weak_type and loaded == 3.0
+    assert (loaded * jnp.ones(2, jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+def test_a_large_shard_is_stored_in_chunks_that_divide_it(tmp_path):
+    from phalanx.checkpoint.array_store import choose_chunk
+
+    assert choose_chunk((4, 6), 4) == (4, 6)
+    assert choose_chunk((4096, 16384), 4) == (1024, 16384)
+    assert choose_chunk((3, 64 << 20), 1) == (1, 64 << 20)
+    assert choose_chunk((2, 96 << 20), 1) == (1, 48 << 20)
+    assert choose_chunk((7919, 65536), 4) == (7919, 65536)  # a prime number of rows of 256 kB
+    assert choose_chunk((), 4) == ()
+
+
+def test_metadata_describes_a_checkpoint_without_reading_arrays(tmp_path):
+    tree = tree_on("4x2") | {"lr": 0.1}
+    checkpoint.save(tmp_path, tree, step=12, metadata={"loss": 0.25}, wait=True)
+    for data in (tmp_path / "12").rglob("d/*"):
+        data.unlink()
+    found = checkpoint.metadata(tmp_path)
+    assert found.step == 12 and found.user == {"loss": 0.25}
+    both = found.leaves["both"]
+    assert both.shape == (8, 24) and both.dtype == np.float32 and both.nbytes == 8 * 24 * 4
+    assert dict(both.sharding.mesh.shape) == {"x": 4, "y": 2} and both.sharding.spec == P("x", "y")
+    assert found.leaves["keys"].dtype == tree["keys"].dtype
+    assert found.leaves["lr"].dtype is float and found.leaves["lr"].value == 0.1
+
+
+def test_the_package_is_also_jax_name_of_remat():
+    assert phalanx.checkpoint is checkpoint
+    assert phalanx.grad(phalanx.checkpoint(jnp.sin))(0.0) == 1.0
