@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from phalanx.engine import mlir
+from tests.processes import run_python
 
 FLOAT0 = np.dtype([("float0", np.void, 0)])
 
@@ -88,3 +89,26 @@ def test_what_is_remembered_belongs_to_one_context():
     mlir.clear_context_caches()
     with second:
         assert attribute(3).context is second
+
+
+def test_no_dialect_is_imported_by_cpp_where_an_interrupt_would_end_the_process():
+    text = run_python(
+        """
+        import sys, threading
+        import phalanx, phalanx.numpy as jnp
+        from phalanx import lax
+
+        class Interrupt:
+            @staticmethod
+            def find_spec(name, path=None, target=None):
+                if name.startswith("jaxlib.mlir.dialects.") and threading.current_thread() is threading.main_thread():
+                    raise KeyboardInterrupt(name)
+
+        sys.meta_path.insert(0, Interrupt)
+        mesh = phalanx.sharding.Mesh(phalanx.devices(), ("a",))
+        x = phalanx.device_put(jnp.arange(8.0), phalanx.NamedSharding(mesh, phalanx.P("a")))
+        psum = phalanx.shard_map(lambda x: lax.psum(x, "a"), mesh=mesh, in_specs=phalanx.P("a"), out_specs=phalanx.P())
+        print(phalanx.jit(lambda x: (x @ x, psum(x), lax.lgamma(x).sum()))(x))
+        """
+    )
+    assert text.startswith("(Array(140., dtype=float32), Array([28.], dtype=float32), Array(")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,8 +39,31 @@ _registry = ir.DialectRegistry()
 _ext.register_dialects(_registry)
 
 
+_loaded = threading.Event()
+
+
+def _load_dialects() -> None:
+    """Load the Python modules of the dialects, which MLIR's C++ would otherwise import in the middle of a lowering."""
+    for dialect in ("builtin", "stablehlo", "chlo", "sdy"):
+        importlib.import_module(f"jaxlib.mlir.dialects.{dialect}")
+    _loaded.set()
+
+
+def _load_dialects_apart() -> None:
+    """Load the dialects where no Ctrl-C reaches: in C++ it would end the process, and half a module stays half."""
+    loading = threading.Thread(target=_load_dialects, name="phalanx-dialects", daemon=True)
+    try:
+        loading.start()
+    except RuntimeError:  # The interpreter is shutting down and starts no more threads.
+        _load_dialects()
+    else:
+        loading.join()
+
+
 def make_context() -> ir.Context:
     """Make a context with every dialect of Phalanx programs; only one thread at a time may use it."""
+    if not _loaded.is_set():
+        _load_dialects_apart()
     context = ir.Context()
     # A thread pool for each context would cost more than the passes that could use it.
     context.enable_multithreading(False)
