@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import pytest
+from tests.processes import run_python
 
 from phalanx import errors
 
@@ -91,3 +92,28 @@ def test_the_texts_about_traced_values():
         "  Fix: return the value from the transformed function instead of storing it in a global, an attribute or a "
         "closure; phalanx.checking_leaks() finds the line that stores it."
     )
+
+
+def test_an_array_of_more_bytes_than_xla_can_count_is_refused_with_the_users_line():
+    text = run_python(
+        """
+        import phalanx, phalanx.numpy as jnp
+        for make in (
+            lambda: jnp.zeros((1 << 31, 1 << 31)),
+            lambda: jnp.ones((1 << 63,)),
+            lambda: jnp.arange(1 << 62),
+            lambda: jnp.broadcast_to(1.0, (1 << 33, 1 << 33)).sum(),
+            lambda: jnp.pad(jnp.ones(3), 1 << 62),
+            lambda: phalanx.jit(lambda: jnp.zeros((1 << 40, 1 << 40)))(),
+        ):
+            try:
+                make()
+            except phalanx.errors.ShapeError as error:
+                print(error, error.__traceback__.tb_next.tb_lineno)
+        """
+    )
+    for count, line in enumerate(text.splitlines()[::2]):
+        name = "int32" if count == 2 else "float32"
+        assert line.startswith(f"shape: expected less than 2**63 bytes, which are {2**61} elements of {name}, got (")
+    fix = "  Fix: check the computation of the sizes, or process the data in parts."
+    assert text.splitlines()[1::2] == [f"{fix} {line}" for line in range(4, 10)]

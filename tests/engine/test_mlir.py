@@ -1,9 +1,9 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.processes import run_python
 
 from phalanx.engine import mlir
-from tests.processes import run_python
 
 FLOAT0 = np.dtype([("float0", np.void, 0)])
 

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from tests.processes import run_python
 
 import phalanx
 import phalanx.numpy as jnp
@@ -136,3 +137,46 @@ def test_the_type_of_an_array_can_be_copied():
     placed = phalanx.device_put(x, phalanx.devices()[0])
     assert phalanx.ShapeDtypeStruct.like(placed).sharding == placed.sharding
     assert phalanx.ShapeDtypeStruct.like(np.ones(2, np.int32)) == phalanx.ShapeDtypeStruct((2,), "int32")
+
+
+def test_a_deleted_or_donated_shard_is_an_error_and_not_the_end_of_the_process():
+    text = run_python(
+        """
+        import gc
+        import phalanx, phalanx.numpy as jnp
+        from phalanx.engine import buffers
+        from phalanx.errors import DeletedArrayError
+
+        mesh = phalanx.sharding.Mesh(phalanx.devices(), ("a",))
+        sharding = phalanx.NamedSharding(mesh, phalanx.P("a"))
+        donate = phalanx.jit(lambda x: x + 1, donate_argnums=0)
+
+        def make_whole():
+            return phalanx.device_put(jnp.arange(8.0), sharding)
+
+        def make_from_parts(parts):
+            return phalanx.make_array_from_single_device_arrays((8,), sharding, parts)
+
+        for spoil in (lambda part: part.delete(), donate):
+            whole = make_whole()
+            spoil(whole.addressable_shards[3].data)
+            parts = [phalanx.device_put(jnp.ones(1), device) for device in phalanx.devices()]
+            joined = make_from_parts(parts)
+            spoil(parts[5])
+            for x in (whole, joined):
+                assert x.is_deleted()
+                for use in (phalanx.jit(lambda x: x.sum()), lambda x: x + 1, phalanx.device_get, lambda x: x[3]):
+                    try:
+                        use(x)
+                    except DeletedArrayError as error:
+                        print(str(error).splitlines()[0])
+        del x, whole, joined
+        gc.collect()
+        print(buffers._parts)
+        """
+    )
+    use, argument = (
+        f"{name}: expected an array with live buffers, got f32[8], deleted or donated.\n"
+        for name in ("use of an array", "<lambda>, argument x")
+    )
+    assert text == 4 * (argument + 3 * use) + "{}\n"

@@ -176,6 +176,14 @@ class ShapedArray(AbstractValue):
         self.ndim = len(shape)
         self.is_symbolic = not all(type(d) is int for d in shape)
         self.size = math.prod(shape)
+        # XLA ends the process on a size that does not fit into 64 bits, even if the others of the shape are 0.
+        if not self.is_symbolic and math.prod([d for d in shape if d]) * max(dtype.itemsize, 1) >= 2**63:
+            raise ShapeError(
+                "shape",
+                expected=f"less than 2**63 bytes, which are {2**63 // max(dtype.itemsize, 1)} elements of {dtype.name}",
+                got=shape,
+                fix="check the computation of the sizes, or process the data in parts",
+            )
         return self
 
     def drop_sharding(self) -> ShapedArray:

@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 import math
 import sys
+import weakref
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -158,7 +159,34 @@ def _at_address(address: int, size: int, dtype: np.dtype, owner: Any) -> np.ndar
 
 def from_shards(aval: Any, sharding: Any, buffers: Sequence[Buffer], committed: bool = True) -> Buffer:
     """Join single-device buffers, in the sharding's order, into one array without copying."""
-    return Buffer(aval, sharding, list(buffers), committed=committed, _skip_checks=True)
+    return _record_parts(Buffer(aval, sharding, list(buffers), committed=committed, _skip_checks=True), buffers)
+
+
+_parts: dict[int, tuple[weakref.ref[Buffer], Sequence[Buffer]]] = {}
+
+
+def _record_parts(buffer: Buffer, parts: Sequence[Buffer]) -> Buffer:
+    """Record that users hold the shards of a buffer, and may delete or donate one of them."""
+    if len(parts) > 1:
+        key = id(buffer)
+        _parts[key] = weakref.ref(buffer, lambda _: _parts.pop(key, None)), parts
+    return buffer
+
+
+_is_deleted = Buffer.is_deleted  # the C++ method itself: this runs for each argument of each call
+
+
+def is_deleted(buffer: Buffer) -> bool:
+    """Whether an array or one of its shards was deleted or donated.
+
+    jaxlib looks at the first shard only, and ends the process if a program reads another one.
+    """
+    return _is_deleted(buffer) or (id(buffer) in _parts and any(map(_is_deleted, _parts[id(buffer)][1])))
+
+
+def any_is_deleted(buffers: Sequence[Buffer]) -> bool:
+    """Whether one of the arrays, or one of its shards, was deleted or donated."""
+    return any(map(_is_deleted, buffers)) or (bool(_parts) and any(map(is_deleted, buffers)))
 
 
 def result_handler(aval: Any, sharding: Any, committed: bool = True) -> Any:
@@ -195,19 +223,30 @@ def replica(buffer: Buffer) -> Buffer:
     return buffer._fully_replicated_shard()
 
 
-def shards(buffer: Buffer) -> list[Buffer]:
+def shards(buffer: Buffer, *, exposed: bool = False) -> list[Buffer]:
     """List this process's single-device buffers of an array, in its sharding's order, without copying.
 
     jaxlib tries to import jax for each shard on the way. If jax is not installed, each attempt searches all folders of
     `sys.path`; an import hook ends the search early.
+
+    Args:
+      buffer: the array.
+      exposed: whether users receive the shards, and may delete or donate them.
+
+    Returns:
+      The buffers.
     """
     if "jax" in sys.modules or _is_installed("jax"):
-        return buffer._arrays
-    sys.meta_path.insert(0, _NoJax)
-    try:
-        return buffer._arrays
-    finally:
-        sys.meta_path.remove(_NoJax)
+        parts = buffer._arrays
+    else:
+        sys.meta_path.insert(0, _NoJax)
+        try:
+            parts = buffer._arrays
+        finally:
+            sys.meta_path.remove(_NoJax)
+    if exposed:
+        _record_parts(buffer, parts)
+    return parts
 
 
 @memoize("engine.is_installed", 256)

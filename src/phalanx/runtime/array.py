@@ -161,7 +161,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         types = [ArrayType(aval, single_device_sharding(s.device), True) for s in here]
         return [
             Shard(s.device, s.index, s.replica_id, Array(piece, type))
-            for s, piece, type in zip(here, buffers.shards(self._live()), types, strict=True)
+            for s, piece, type in zip(here, buffers.shards(self._live(), exposed=True), types, strict=True)
         ]
 
     @property
@@ -191,7 +191,7 @@ class Array(Operators, metaclass=_ArrayMeta):
     # Lifetime
 
     def _live(self) -> Any:
-        if self._buffer.is_deleted():
+        if buffers.is_deleted(self._buffer):
             raise deleted_error(self)
         return self._buffer
 
@@ -207,7 +207,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         Returns:
           A bool.
         """
-        return self._buffer.is_deleted()
+        return buffers.is_deleted(self._buffer)
 
     def is_ready(self) -> bool:
         """Whether the value has been computed.

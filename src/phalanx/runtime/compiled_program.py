@@ -385,9 +385,6 @@ def _select_arguments(run: Callable, kept: Sequence[int] | None, constants: list
     return run_selected
 
 
-_is_deleted = buffers.Buffer.is_deleted  # The C++ method itself: this runs for each argument of each call.
-
-
 def _check_buffers(run: Callable, donated: Sequence[int]) -> Callable:
     """The execution on several devices, behind checks for deleted and doubly used buffers.
 
@@ -395,7 +392,7 @@ def _check_buffers(run: Callable, donated: Sequence[int]) -> Callable:
     """
 
     def run_live(arguments: list) -> Any:
-        if any(map(_is_deleted, arguments)):
+        if buffers.any_is_deleted(arguments):
             raise DeletedArrayError(
                 "call of a compiled function",
                 expected="arrays with live buffers",
@@ -529,7 +526,7 @@ def explain_failure(error: Exception, args: Sequence[Any], name_of: Callable[[in
       name_of: the user's name for argument `i`, if it is known.
     """
     for i, x in enumerate(args):
-        if type(x) is Array and x._buffer.is_deleted():
+        if type(x) is Array and x.is_deleted():
             raise (deleted_error(x, name_of(i)) if name_of else deleted_error(x)) from None
     # jaxlib raises a general exception class for a buffer that is donated twice; only the text identifies it.
     if "previously donated in the same call" in str(error) or "donate the same buffer twice" in str(error):

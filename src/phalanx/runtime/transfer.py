@@ -170,7 +170,7 @@ def move(x: Array, sharding: Any, committed: bool) -> Array:
     # Array types are interned, so that one comparison by address covers shape, dtype, sharding and commitment.
     if held is wanted:
         return x
-    if x._buffer.is_deleted():
+    if buffers.is_deleted(x._buffer):
         raise deleted_error(x)
     aval = physical_aval(held.aval)
     if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, aval.ndim):

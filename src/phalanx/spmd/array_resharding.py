@@ -41,7 +41,7 @@ def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequ
     out: list[Any] = [None] * len(arrays)
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, (x, sharding) in enumerate(zip(arrays, shardings, strict=True)):
-        if x._buffer.is_deleted():
+        if buffers.is_deleted(x._buffer):
             raise deleted_error(x)
         groups[_choose_method(x, sharding)].append(i)
     for (move, *_), numbers in groups.items():
