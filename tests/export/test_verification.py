@@ -20,9 +20,9 @@ from phalanx.export.artifact_format import MAGIC, VERSION, split_artifact
 CRASHERS = sorted((DATA / "crashers").iterdir())
 
 
-def around(program, name="v1-trees", **changes):
+def around(program, artifact="v1-trees", **changes):
     """An artifact of the corpus with another program, and a digest that agrees."""
-    header, _, _ = split_artifact(memoryview((DATA / f"{name}.phalanx").read_bytes()))
+    header, _, _ = split_artifact(memoryview((DATA / f"{artifact}.phalanx").read_bytes()))
     text = json.dumps(header | changes).encode()
     data = struct.pack("<8sIIQQ", MAGIC, VERSION, len(text), len(program), 0) + text + program
     return data + hashlib.sha256(data).digest()
@@ -101,3 +101,22 @@ def test_a_derivative_is_verified_too():
     with pytest.raises(ArtifactError, match=r"^portable artifact: expected a program in StableHLO"):
         export.verify(exported.serialize(vjp_order=1))
     assert export.verify(exported.serialize()).fun_name == "sin"
+
+
+def test_constraints_that_take_long_to_decide_are_refused():
+    constraints = [f"mod(a,{k}) + floordiv(b,{k + 1}) >= max(c,{k})" for k in range(2, 12)]
+    for read in (export.deserialize, export.verify):
+        with pytest.raises(ArtifactError) as error:
+            read(around(program_of("v1-trees"), constraints=constraints))
+        assert str(error.value) == (
+            "deserialize, constraints: expected constraints of dimension variables that are decided in a few seconds, "
+            "got 10 that take longer.\n"
+            "  Fix: export the function again with fewer or simpler constraints, if the file is your own."
+        )
+
+
+def test_names_in_a_file_cannot_steer_the_terminal(tmp_path, capsys):
+    path = tmp_path / "hostile"
+    path.write_bytes(around(program_of("v1-trees"), name="\x1b[2Jf\nplatforms: forged\u202e"))
+    assert cli.main(["export", "inspect", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].startswith("\\x1b[2Jf\\nplatforms: forged\\u202e: ")

@@ -12,9 +12,9 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -45,8 +45,14 @@ def run(argv: Sequence[str]) -> int:
     try:
         return _COMMANDS[args.command](args)
     except (PhalanxError, OSError) as error:
-        print(f"phalanx export {args.command}: {error}", file=sys.stderr)
+        _print_lines(f"phalanx export {args.command}: {error}".split("\n"), file=sys.stderr)
         return 1
+
+
+def _print_lines(lines: Iterable[str], file: TextIO | None = None) -> None:
+    """Print lines with texts of unknown origin, whose control characters could forge lines or steer the terminal."""
+    for line in lines:
+        print("".join([c if c.isprintable() else ascii(c)[1:-1] for c in line]), file=file)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,7 +93,7 @@ def _inspect(args: argparse.Namespace) -> int:
     ]
     if exported.disabled_safety_checks:
         lines.append(f"disabled checks: {', '.join(check.text for check in exported.disabled_safety_checks)}")
-    print(*lines, *([parsed.text] if args.text else []), sep="\n")
+    _print_lines([*lines, *(parsed.text.split("\n") if args.text else ())])
     return 0
 
 
@@ -106,7 +112,7 @@ def _verify(args: argparse.Namespace) -> int:
             version = _program_version(verify(data))
         except (PhalanxError, OSError) as error:
             # Other files are still checked; the exit status reports that some file failed.
-            print(f"{path}: {error}", file=sys.stderr)
+            _print_lines(f"{path}: {error}".split("\n"), file=sys.stderr)
             bad += 1
         else:
             supported = f"{stablehlo.minimum_version()} to {stablehlo.current_version()}"
@@ -122,7 +128,7 @@ def _run(args: argparse.Namespace) -> int:
     named: dict[str, Any] = dict(zip(exported.result_names, arrays, strict=True))
     if args.out is None:
         for name, array in named.items():
-            print(f"{name}: {array.dtype}{list(array.shape)}\n{array}")
+            _print_lines([f"{name}: {array.dtype}{list(array.shape)}", *str(array).split("\n")])
     # An .npy file holds one array without a name.
     elif args.out.suffix == ".npy" and len(arrays) == 1:
         np.save(args.out, arrays[0])

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from phalanx.core import ArgumentTypeError, PhalanxError
+from phalanx.engine import ArtifactError
 from phalanx.export.artifact_format import malformed_error, require_list, split_artifact
 from phalanx.export.exported import (
     Exported,
@@ -22,9 +23,11 @@ from phalanx.export.symbolic_scope import SymbolicScope
 from phalanx.export.symbolic_shapes import symbolic_shape
 from phalanx.export.tree_serialization import read_tree
 from phalanx.export.type_serialization import read_aval, read_meshes, read_shardings
+from phalanx.symbolic.simplex import WorkLimitError, limit_work
 
 # Every constraint is propagated to the bounds of all variables while a file is read, which takes more than linear time.
 MAX_CONSTRAINTS: Final = 100
+MAX_WORK: Final = 30_000_000  # of the decision procedure, in entries of tableaus: a few seconds
 
 
 def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
@@ -68,9 +71,17 @@ def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
         return derivatives[0]
 
     try:
-        return _read_header(header, bytes(program), get_vjp if derivative else None)
+        with limit_work(MAX_WORK):
+            return _read_header(header, bytes(program), get_vjp if derivative else None)
     except KeyError as error:
         raise malformed_error(f"a header with the field {error}", "one without") from None
+    except WorkLimitError:
+        raise ArtifactError(
+            "deserialize, constraints",
+            expected="constraints of dimension variables that are decided in a few seconds",
+            got=f"{len(header['constraints'])} that take longer",
+            fix="export the function again with fewer or simpler constraints, if the file is your own",
+        ) from None
     except RecursionError:
         raise malformed_error("a header of moderate depth", "one nested too deeply") from None
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from phalanx.engine import ArtifactError, custom_call_targets
 from phalanx.engine.isolated_parser import Parsed, parse_isolated
-from phalanx.export.artifact_reader import deserialize
+from phalanx.export.artifact_reader import MAX_WORK, deserialize
 from phalanx.export.exported import Exported
 from phalanx.export.exported_program import check_main
 from phalanx.export.safety_checks import DisabledSafetyCheck, uncallable_targets
+from phalanx.symbolic.simplex import limit_work
 
 
 class ParsedProgram(NamedTuple):
@@ -64,10 +65,11 @@ def parse_programs(
     Raises:
       ArtifactError: the bytes are not a complete artifact, or a program cannot be parsed or disagrees with its header.
     """
-    orders = [deserialize(blob)]
-    # Derivatives are checked as well, since `grad` of the result would run them.
-    while orders[-1].has_vjp():
-        orders.append(orders[-1].vjp())
+    with limit_work(MAX_WORK):  # shared, since a file may nest many derivatives
+        orders = [deserialize(blob)]
+        # Derivatives are checked as well, since `grad` of the result would run them.
+        while orders[-1].has_vjp():
+            orders.append(orders[-1].vjp())
     parsed = parse_isolated([e.mlir_module_serialized for e in orders], seconds=seconds, with_text=with_text)
     for e, p in zip(orders, parsed, strict=True):
         check_main(e, p.signature)

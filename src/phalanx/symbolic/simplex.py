@@ -7,11 +7,50 @@ programs may come from artifacts of others.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 _MAX_PIVOTS: Final = 400
+
+
+class WorkLimitError(Exception):
+    """Decisions about symbolic dimensions took more work than `limit_work` allows."""
+
+
+_work_left: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar(
+    "phalanx.symbolic.work_left", default=None
+)
+
+
+@contextlib.contextmanager
+def limit_work(entries: int) -> Iterator[None]:
+    """Limit the linear programming inside a `with` block, where dimensions come from files of unknown origin.
+
+    A block inside another one shares its limit.
+
+    Args:
+      entries: the number of entries of tableaus that may be computed, about three million in a second.
+
+    Raises:
+      WorkLimitError: inside the block, if more are needed.
+    """
+    token = _work_left.set(_work_left.get() or [entries])
+    try:
+        yield
+    finally:
+        _work_left.reset(token)
+
+
+def _spend(entries: int) -> None:
+    left = _work_left.get()
+    if left is not None:
+        left[0] -= entries
+        if left[0] < 0:
+            raise WorkLimitError
 
 
 def minimize(rows: list[list[int]], costs: list[int]) -> tuple[int, int]:
@@ -26,6 +65,7 @@ def minimize(rows: list[list[int]], costs: list[int]) -> tuple[int, int]:
       is no solution, or none was found within the limit of pivots.
     """
     height, width = len(rows), len(costs)
+    _spend(height * (height + width))
     rows = [[*row[:-1], *(int(i == j) for j in range(height)), row[-1]] for i, row in enumerate(rows)]
     # First phase: one artificial multiplier for each equation; minimize their sum, which is 0 if there is a solution.
     objective = [-sum(row[j] for row in rows) for j in range(width)] + [0] * height + [-sum(row[-1] for row in rows)]
@@ -69,6 +109,7 @@ class _Tableau:
     def pivot(self, at: int, column: int) -> None:
         """Enter `column` into the basis at row `at`."""
         chosen = self.rows[at]
+        _spend(len(self.rows) * len(chosen))
         if chosen[column] < 0:
             chosen = self.rows[at] = [-v for v in chosen]
         p, d = chosen[column], self.denominator
