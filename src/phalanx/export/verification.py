@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from phalanx.engine import ArtifactError, custom_call_targets
 from phalanx.engine.isolated_parser import Parsed, parse_isolated
-from phalanx.export.artifact_reader import MAX_WORK, deserialize
+from phalanx.export import artifact_reader
+from phalanx.export.artifact_reader import deserialize
 from phalanx.export.exported import Exported
 from phalanx.export.exported_program import check_main
 from phalanx.export.safety_checks import DisabledSafetyCheck, uncallable_targets
@@ -65,7 +66,7 @@ def parse_programs(
     Raises:
       ArtifactError: the bytes are not a complete artifact, or a program cannot be parsed or disagrees with its header.
     """
-    with limit_work(MAX_WORK):  # shared, since a file may nest many derivatives
+    with limit_work(artifact_reader.MAX_WORK):  # shared, since a file may nest many derivatives
         orders = [deserialize(blob)]
         # Derivatives are checked as well, since `grad` of the result would run them.
         while orders[-1].has_vjp():
