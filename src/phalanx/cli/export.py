@@ -93,7 +93,7 @@ def _inspect(args: argparse.Namespace) -> int:
     ]
     if exported.disabled_safety_checks:
         lines.append(f"disabled checks: {', '.join(check.text for check in exported.disabled_safety_checks)}")
-    _print_lines([*lines, *(parsed.text.split("\n") if args.text else ())])
+    _print_lines([*lines, *((parsed.text or "").split("\n") if args.text else ())])
     return 0
 
 
