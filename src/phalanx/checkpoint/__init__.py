@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         steps as steps,
     )
     from phalanx.checkpoint.retention import Keep as Keep
+    from phalanx.checkpoint.safetensors_files import save_safetensors as save_safetensors
     from phalanx.checkpoint.saving import Saving as Saving, save as save
 
 
@@ -47,6 +48,7 @@ __getattr__, __dir__ = _publish(
         "leaf_records": "LeafMetadata",
         "loading": "CheckpointMetadata delete load metadata steps",
         "retention": "Keep",
+        "safetensors_files": "save_safetensors",
         "saving": "Saving save",
     },
 )

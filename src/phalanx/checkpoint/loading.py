@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.checkpoint.checkpoint_errors import CheckpointError
+from phalanx.checkpoint.checkpoint_reader import Reader
 from phalanx.checkpoint.leaf_records import LeafMetadata
 from phalanx.checkpoint.named_leaves import NamedLeaf, build_structure, flatten_named
-from phalanx.checkpoint.readers import Reader, open_reader
+from phalanx.checkpoint.readers import open_reader
 from phalanx.checkpoint.saving import wait_for_last_save
 from phalanx.checkpoint.step_folders import RunFolder, check_step
 from phalanx.core import ArgumentTypeError, KeyDtype, Ref, ShapedArray, ShapeDtypeStruct, TreeError, dtypes

@@ -8,7 +8,7 @@ its state and a tree of plain dicts with the same keys have the same names. Buil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from phalanx import nnx
@@ -94,7 +94,21 @@ def _is_stateful(node: Any) -> bool:
 
 
 def _format_key(key: Any) -> str:
-    return keystr((key,), simple=True).replace("~", "~0").replace("/", "~1")
+    return _escape(keystr((key,), simple=True))
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def join_keys(keys: Sequence[str]) -> str:
+    """The name of the leaf below some keys."""
+    return "/".join(map(_escape, keys))
+
+
+def split_name(name: str) -> list[str]:
+    """The keys of a name: the inverse of `join_keys`."""
+    return [key.replace("~1", "/").replace("~0", "~") for key in name.split("/")]
 
 
 def describe_structure(tree: Any, prefix: tuple[str, ...] = ()) -> Any:
@@ -143,3 +157,29 @@ def build_structure(structure: Any, make_leaf: Callable[[str], Any]) -> Any:
         case {"dict": pairs}:
             return {key: build_structure(child, make_leaf) for key, child in pairs}
     raise ValueError(f"no container: {structure!r}")
+
+
+def nest_names(names: Sequence[str]) -> Any:
+    """The structure of nested dicts with these leaves, for formats that store names only.
+
+    Raises:
+      ValueError: a name is that of a leaf and of a dict.
+    """
+    root: dict[str, Any] = {}
+    for name in names:
+        *above, last = name.split("/")
+        node = root
+        for key in above:
+            node = node.setdefault(key, {})
+            if not isinstance(node, dict):
+                raise ValueError(f"{name!r} is below {node!r}, which is an array")
+        if last in node:
+            raise ValueError(f"{name!r} is an array and has others below it")
+        node[last] = name
+    return _as_structure(root)
+
+
+def _as_structure(node: Any) -> Any:
+    if isinstance(node, str):
+        return node
+    return {"dict": [[split_name(key)[0], _as_structure(child)] for key, child in node.items()]}

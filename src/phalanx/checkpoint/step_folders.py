@@ -112,16 +112,16 @@ class RunFolder:
         partial = self.partial_path(step)
         for folder, _, files in os.walk(partial):
             for name in files:
-                _force_to_disk(os.path.join(folder, name))
-            _force_to_disk(folder)
+                force_to_disk(os.path.join(folder, name))
+            force_to_disk(folder)
         os.rename(partial, self.step_path(step))
-        _force_to_disk(self.path)
+        force_to_disk(self.path)
 
     def remove(self, step: int) -> None:
         """Remove a committed step."""
         deleted = self.path / f"{step}.deleted"
         os.rename(self.step_path(step), deleted)
-        _force_to_disk(self.path)
+        force_to_disk(self.path)
         shutil.rmtree(deleted)
 
 
@@ -168,7 +168,8 @@ def _abbreviate(steps: list[int]) -> str:
     return f"{steps}" if len(steps) <= 8 else f"[{', '.join(map(str, [*steps[:3], '...', *steps[-4:]]))}]"
 
 
-def _force_to_disk(path: str | Path) -> None:
+def force_to_disk(path: str | Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
