@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 import phalanx
-from phalanx import nnx, optim
+from phalanx import checkpoint, nnx, optim
 
 # ---- Data ------------------------------------------------------------------------------------------------------------
 
@@ -83,21 +84,31 @@ def predict(model, images):
 
 def train(
     model, data: Digits, *, sharding, epochs: int, rate: float = 3e-3, size: int = 64, seed: int = 0,
-    report: Callable | None = None,
+    report: Callable | None = None, folder: Path | None = None, resume: bool = False,
 ) -> list[float]:  # fmt: skip
-    """Train a model in place; the loss of each step."""
-    total = epochs * (len(data.labels) // size)
+    """Train a model in place, saving every epoch in `folder`; the loss of each step that is run."""
+    steps = len(data.labels) // size
+    total = epochs * steps
     schedule = optim.warmup_cosine_decay_schedule(0.0, rate, max(1, total // 10), max(2, total))
     tx = optim.chain(optim.clip_by_global_norm(1.0), optim.adamw(schedule, weight_decay=1e-2))
     optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    training = {"model": model, "optimizer": optimizer, "epoch": 0}
+    if resume:
+        training = checkpoint.load(folder, training)  # updates the model and the optimizer in place
+    elif folder:
+        for step in checkpoint.steps(folder):
+            checkpoint.delete(folder, step)  # of an earlier run
+    done = training["epoch"] * steps
     metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"), accuracy=nnx.metrics.Accuracy())
     model.train()
     losses = []
-    for step, batch in enumerate(batches(data, size, epochs, seed), 1):
+    for step, batch in enumerate(islice(batches(data, size, epochs, seed), done, None), done + 1):
         losses.append(train_step(model, optimizer, metrics, *phalanx.device_put(batch, sharding)))
         if report and (step % 10 == 0 or step == total):  # Reading a number waits for the devices.
             report(step, {name: float(value) for name, value in metrics.compute().items()})
             metrics.reset()
+        if folder and step % steps == 0:
+            checkpoint.save(folder, training | {"epoch": step // steps}, step=step // steps, keep=1)
     return [float(loss) for loss in losses]
 
 
@@ -176,7 +187,10 @@ def arguments(doc: str, argv: list[str] | None, *, epochs: int, rate: float) -> 
     parser.add_argument("--epochs", type=int, default=epochs, help=f"rounds over all images (default: {epochs})")
     parser.add_argument("--rate", type=float, default=rate, help=f"the largest learning rate (default: {rate})")
     parser.add_argument("--seed", type=int, default=0, help="seed of parameters and batches (default: 0)")
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="where the picture goes (default: runs)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="where picture and checkpoints go (default: runs)"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue the checkpoint below --out, on any mesh")
     args = parser.parse_args(argv)
     if args.epochs < 1:
         parser.error(f"--epochs: expected at least 1, got {args.epochs}")
@@ -185,6 +199,11 @@ def arguments(doc: str, argv: list[str] | None, *, epochs: int, rate: float) -> 
 
 def run(title: str, make_model: Callable, args: argparse.Namespace, *, sharding, data: Digits | None = None) -> float:
     """Train, test and draw; return the accuracy on the test images."""
+    name = title.replace(" ", "_").lower()
+    if find_spec("tensorstore") is None:
+        sys.exit("Checkpoints need tensorstore, which is not installed: pip install 'phalanx[examples]'")
+    if args.resume and not checkpoint.steps(args.out / name):
+        sys.exit(f"--resume: there is no checkpoint in {args.out / name}")
     data = load() if data is None else data
     model = make_model(nnx.Rngs(args.seed))
     sample = phalanx.ShapeDtypeStruct((64, 8, 8, 1), np.float32)
@@ -193,11 +212,12 @@ def run(title: str, make_model: Callable, args: argparse.Namespace, *, sharding,
     began = time.perf_counter()
     with progress_bar(args.epochs * (len(data.labels) // 64)) as report:
         losses = train(
-            model, data, sharding=sharding, epochs=args.epochs, rate=args.rate, seed=args.seed, report=report
-        )
+            model, data, sharding=sharding, epochs=args.epochs, rate=args.rate, seed=args.seed, report=report,
+            folder=args.out / name, resume=args.resume,
+        )  # fmt: skip
     confusion = evaluate(model, data)
     accuracy = np.trace(confusion) / confusion.sum()
-    picture = args.out / f"{title.replace(' ', '_').lower()}.svg"
+    picture = args.out / f"{name}.svg"
     draw(picture, title, losses, confusion)
     print(f"{accuracy:.1%} of {confusion.sum()} test images, after {time.perf_counter() - began:.0f} s; see {picture}")
     return float(accuracy)

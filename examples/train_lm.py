@@ -12,7 +12,6 @@ they split the batch over the mesh axis "data", the attention heads and the hidd
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import sysconfig
@@ -27,7 +26,7 @@ import numpy as np
 
 import phalanx as jax
 import phalanx.numpy as jnp
-from phalanx import export, lax, nn, random
+from phalanx import checkpoint, export, lax, nn, random
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 # ---- Data: the bytes of the standard library, split into training and validation by files ----------------------------
@@ -212,7 +211,7 @@ def make_mesh(shape: tuple[int, int]) -> Mesh:
     return Mesh(np.array(devices[:size]).reshape(shape), ("data", "model"))
 
 
-# ---- After training: validation, a sample, checkpoints ---------------------------------------------------------------
+# ---- After training: validation, a sample ----------------------------------------------------------------------------
 
 
 def bits_per_byte(trainer: Trainer, params, data: np.ndarray, config: Config, batches: int = 16) -> float:
@@ -231,26 +230,6 @@ def sample(params, window, key, *, length, dtype, temperature=0.7):
         return jnp.append(window[1:], byte), byte
 
     return lax.scan(step, window, random.split(key, length))[1]
-
-
-def save(directory: Path, state) -> None:
-    """Write a checkpoint to a temporary file and rename it, so that a crash leaves a complete one."""
-    directory.mkdir(parents=True, exist_ok=True)
-    unfinished = directory / f".checkpoint.{os.getpid()}.partial"
-    leaves = {jax.tree_util.keystr(k): np.asarray(x) for k, x in jax.tree_util.tree_leaves_with_path(state)}
-    with unfinished.open("wb") as file:
-        np.savez(file, **leaves)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(directory / "checkpoint.npz")
-
-
-def load(directory: Path, shardings):
-    """Read a checkpoint onto any mesh; only plain arrays are read, nothing is executed."""
-    with np.load(directory / "checkpoint.npz", allow_pickle=False) as leaves:
-        return jax.tree_util.tree_map_with_path(
-            lambda key, sharding: jax.device_put(leaves[jax.tree_util.keystr(key)], sharding), shardings
-        )
 
 
 # ---- The model as a file ---------------------------------------------------------------------------------------------
@@ -317,7 +296,7 @@ def train(trainer: Trainer, state, data, config: Config, *, seed: int, until: in
             seconds = max(time.perf_counter() - began, 1e-9)
             report(step + 1, losses[-1], (step - first) * config.batch * config.window / seconds)
             if out and ((step + 1) % 200 == 0 or step + 1 == until):
-                save(out, state)
+                checkpoint.save(out, state, step=step + 1, keep=2)  # The files are written during the next steps.
     return state, losses
 
 
@@ -341,8 +320,10 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     data, model = map(int, sizes)
     if min(data, model) < 1 or Config.batch % data or Config.heads % model:
         parser.error(f"--mesh: {args.mesh} cannot split a batch of {Config.batch} and {Config.heads} heads evenly")
-    if args.resume and not (args.resume / "checkpoint.npz").exists():
-        parser.error(f"--resume: there is no checkpoint.npz in {args.resume}")
+    if args.resume and not checkpoint.steps(args.resume):
+        parser.error(f"--resume: there is no checkpoint in {args.resume}")
+    if find_spec("tensorstore") is None:
+        parser.error("checkpoints need tensorstore, which is not installed: pip install 'phalanx[demo]'")
     args.mesh = data, model
     return args
 
@@ -370,7 +351,12 @@ def main(argv: list[str] | None = None) -> None:
     print(f"data: {files} files, {len(data) / 1e6:.1f} MB to train on, {len(validation) / 1e6:.1f} MB to validate")
     mesh = make_mesh(args.mesh)
     trainer = Trainer(mesh, config, args.steps)
-    state = load(out, trainer.state_shardings) if args.resume else trainer.init(random.key(seed))
+    if args.resume:
+        state = checkpoint.load(out, shardings=trainer.state_shardings)  # Each device reads its part, on any mesh.
+    else:
+        state = trainer.init(random.key(seed))
+        for step in checkpoint.steps(out):
+            checkpoint.delete(out, step)  # of an earlier run
     first, size = int(state["step"]), sum(p.size for p in jax.tree.leaves(state["params"]))
     print(f"model: {size / 1e6:.2f} M parameters in {config.dtype}; mesh: {dict(mesh.shape)} of {mesh.devices.flat[0]}")
     show_placement(state, trainer.put(training_batch(data, config, seed, first)))
@@ -394,7 +380,7 @@ def main(argv: list[str] | None = None) -> None:
         f"\nmodel: {out / 'model.phalanx'}: {exported.in_avals[0].str_short()} -> {exported.out_avals[0].str_short()}"
     )
     print(f"a second process, from that file alone:\n{complete_elsewhere(out / 'model.phalanx', args)}")
-    print(f"\ncheckpoint: {out / 'checkpoint.npz'}; to go on: phalanx demo --resume {out} --steps {2 * args.steps}")
+    print(f"\ncheckpoint: {out / str(args.steps)}; to go on: phalanx demo --resume {out} --steps {2 * args.steps}")
 
 
 if __name__ == "__main__":

@@ -69,6 +69,38 @@ def test_training_on_many_devices_equals_training_on_one(example, data):
     assert confusion.sum() == 50 and not model.layers[2].deterministic
 
 
+def test_a_run_that_is_resumed_on_another_mesh_goes_on_as_if_it_had_not_stopped(example, data, tmp_path, monkeypatch):
+    digits = example("digits")
+
+    def train(devices, **options):
+        model = nnx.Sequential(
+            lambda x: x.reshape(-1, 64), nnx.Dropout(0.1, rngs=nnx.Rngs(0)), nnx.Linear(64, 10, rngs=nnx.Rngs(1))
+        )
+        sharding = NamedSharding(phalanx.sharding.Mesh(np.array(devices), ("data",)), P("data"))
+        return digits.train(model, data, sharding=sharding, epochs=3, **options)
+
+    real, calls = digits.train_step, []
+
+    def stop(*args):
+        calls.append(args)
+        if len(calls) > 4:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(digits, "train_step", stop)
+        train(phalanx.devices()[:1], folder=tmp_path)
+    rest = train(phalanx.devices(), folder=tmp_path, resume=True)
+    assert len(rest) == 6
+    np.testing.assert_allclose(rest, train(phalanx.devices()[:1])[3:], rtol=1e-3, atol=1e-3)
+
+
+def test_without_a_checkpoint_nothing_is_resumed(example, data, tmp_path):
+    with pytest.raises(SystemExit) as caught:
+        example("digits_cnn").main(["--resume", "--out", str(tmp_path)], data=data)
+    assert str(caught.value) == f"--resume: there is no checkpoint in {tmp_path / 'digits_cnn'}"
+
+
 def test_batches_hold_every_image_once_moved_by_a_pixel_at_most(example, data):
     seen = list(example("digits").batches(data, 64, epochs=1, seed=0))
     assert len(seen) == 3

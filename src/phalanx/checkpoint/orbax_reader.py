@@ -1,7 +1,7 @@
 """Reader of the folders that Orbax writes, as users of JAX and Flax have them; neither package is needed.
 
-`_METADATA` has the path and the kind of each leaf, `array_metadatas` the generators of random keys; the elements are zarr
-arrays, in an OCDBT database or in folders. Orbax stores no checksums. Called by `readers`.
+`_METADATA` has the path and the kind of each leaf, `array_metadatas` the generators of random keys; the elements are
+zarr arrays, in an OCDBT database or in folders. Orbax stores no checksums. Called by `readers`.
 """
 
 from __future__ import annotations
