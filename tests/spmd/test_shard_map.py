@@ -732,7 +732,11 @@ def test_other_misuse_is_an_error(mesh, over):
             random.key(0), "x", 0
         ): "lax.pbroadcast: expected an operand of any numeric or boolean dtype, got key<fry>[].\n"
         "  Fix: convert it with lax.convert_element_type, or call the phalanx.numpy function, which promotes.",
-        lambda v: lax.pcast(v, "x", to="reduced"): "lax.pcast to: expected 'varying', got 'reduced'.\n"
+        lambda v: lax.pcast(v, "x", to="reduced"): "lax.pcast to='reduced': expected a value that is shared along "
+        "['x'], got f32[2,4]{x}.\n  Fix: combine it with psum or all_gather first.",
+        lambda v: lax.pcast(
+            v, "x", to="sum"
+        ): "lax.pcast to: expected 'varying', 'unreduced' or 'reduced', got 'sum'.\n"
         "  Fix: use psum, pmean or all_gather_invariant to get a value that all devices share.",
     }.items():
         assert error((ValueError, TypeError), over(misuse, in_specs=P("x"), out_specs=P("x")), A) == text

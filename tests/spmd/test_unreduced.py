@@ -205,3 +205,107 @@ def test_a_compiled_function_may_declare_an_unreduced_result():
     y = fun(phalanx.device_put(X, P("y")), phalanx.device_put(X.T, P()))
     assert type_of(y) == "f32[8@y,8]{U:x}"
     np.testing.assert_array_equal(reshard(y, P()), X @ X.T)
+
+
+# --- inside a shard_map
+
+
+def mapped(in_specs, out_specs, **options):
+    return lambda fun: phalanx.jit(phalanx.shard_map(fun, in_specs=in_specs, out_specs=out_specs, **options))
+
+
+def test_a_shard_map_returns_its_terms():
+    @mapped((P(None, "x"), P("x")), P("y", unreduced={"x"}), axis_names={"x", "y"})
+    def product(a, b):
+        terms = lax.pcast(a @ b, "x", to="unreduced")
+        assert terms.aval.mat.unreduced == {"x"} and not terms.aval.varying
+        position = lax.axis_index("y")
+        return lax.dynamic_slice_in_dim(lax.pcast(terms, "y", to="varying"), 2 * position, 2)
+
+    y = product(phalanx.device_put(X, P(None, "x")), phalanx.device_put(X.T, P("x")))
+    assert type_of(y) == "f32[8@y,8]{U:x}"
+    np.testing.assert_array_equal(reshard(y, P()), X @ X.T)
+
+
+def test_psum_adds_up_the_terms_and_its_cotangent_is_reduced(product):
+    seen = []
+
+    @mapped(P(unreduced={"x"}), P())
+    def add_up(p):
+        seen.append(p.aval.str_short())
+        return lax.psum(p, "x")
+
+    np.testing.assert_array_equal(add_up(product), X @ X.T)
+    assert seen == ["f32[8,8]{U:x}"]
+    bar = phalanx.jit(phalanx.grad(lambda p: (add_up(p) * W).sum()))(product)
+    assert type_of(bar) == "f32[8,8]{R:x}"
+    np.testing.assert_array_equal(bar, W)
+
+
+def test_a_reduced_operand_mixes_with_varying_ones_and_gets_the_terms_of_its_cotangent():
+    @mapped((P("x"), P(reduced={"x"})), P("x"))
+    def product(x, w):
+        assert w.aval.mat.reduced == {"x"}
+        y = x @ jnp.sin(w)
+        assert y.aval.varying == {"x"} and not y.aval.mat.reduced
+        return y
+
+    x, w = phalanx.device_put(X, P("x")), phalanx.device_put(W[:2], P(reduced={"x"}))
+    bar = phalanx.jit(phalanx.grad(lambda w: product(x, w).sum()))(w)
+    assert type_of(bar) == "f32[2,8]{U:x}"
+    np.testing.assert_allclose(reshard(bar, P()), np.cos(W[:2]) * X.sum(0)[:, None], rtol=1e-4)
+
+
+def test_a_gather_to_a_reduced_array_is_transposed_to_a_reduce_scatter():
+    @mapped(P("x"), P(reduced={"x"}))
+    def gather(w):
+        whole = lax.all_gather(w, "x", tiled=True, to="reduced")
+        assert whole.aval.mat.reduced == {"x"} and not whole.aval.varying
+        return whole
+
+    @mapped(P(unreduced={"x"}), P("x"))
+    def scatter(p):
+        return lax.psum_scatter(p, "x", tiled=True)
+
+    x, w = phalanx.device_put(X, P("x")), phalanx.device_put(X, P("x"))
+    loss = lambda w: (x @ gather(w).T).sum()
+    assert type_of(gather(w)) == "f32[8,2]{R:x}"
+    np.testing.assert_array_equal(phalanx.jit(phalanx.grad(loss))(w), np.tile(X.sum(0), (8, 1)))
+    terms = reshard(W, P(unreduced={"x"}))
+    np.testing.assert_array_equal(scatter(terms), W)
+    bar = phalanx.jit(phalanx.grad(lambda p: (scatter(p) * phalanx.device_put(W, P("x"))).sum()))(terms)
+    assert type_of(bar) == "f32[8,8]{R:x}"
+    np.testing.assert_array_equal(bar, W)
+
+
+def test_a_shared_value_becomes_reduced():
+    @mapped(P(), P(reduced={"x"}))
+    def reduce(w):
+        return lax.pcast(w, "x", to="reduced")
+
+    x, w = phalanx.device_put(X, P("x")), phalanx.device_put(W[:2], P())
+    bar = phalanx.jit(phalanx.grad(lambda w: (x @ reduce(w)).sum()))(w)
+    assert type_of(bar) == "f32[2,8]"
+    np.testing.assert_array_equal(bar, np.tile(X.sum(0)[:, None], (1, 8)))
+
+
+def test_without_the_check_of_types_terms_are_plain_values(product):
+    @mapped(P(unreduced={"x"}), P("x"), check_vma=False)
+    def stack(p):
+        assert not p.aval.mat.unreduced
+        return p
+
+    stacked = stack(product)
+    assert stacked.shape == (16, 8)
+    np.testing.assert_array_equal(stacked[:8] + stacked[8:], X @ X.T)
+
+
+def test_the_types_of_terms_are_checked_in_a_shard_map(product):
+    identity = mapped(P(unreduced={"x"}), P())(lambda p: p)
+    assert "expected a value of the unreduced and reduced axes that PartitionSpec() names" in refusal(identity, product)
+    with pytest.raises(ValueError, match="a value that varies over"):
+        mapped(P(), P(unreduced={"x"}))(lambda x: lax.pcast(x, "x", to="unreduced"))(phalanx.device_put(W, P()))
+    with pytest.raises(ValueError, match="a value that is shared along"):
+        mapped(P("x"), P(reduced={"x"}))(lambda x: lax.pcast(x, "x", to="reduced"))(phalanx.device_put(W, P("x")))
+    gathered = mapped(P(unreduced={"x"}), P("x"))(lambda p: lax.all_gather(p, "x"))
+    assert "expected operands that are not unreduced" in refusal(gathered, product)

@@ -56,23 +56,37 @@ class ManualAxisType:
 
     Args:
       varying: the axes along which the devices may hold different values.
+      unreduced: the axes along which the devices hold terms that are still to be combined.
+      reduced: the axes along which the value is the same and its cotangent is unreduced.
+      unreduced_kind: how the terms are combined; None without unreduced axes.
 
     Examples:
       >>> ManualAxisType(varying={"x"}) is ManualAxisType(varying=frozenset("x"))
       True
     """
 
-    __slots__ = ("__weakref__", "varying")
+    __slots__ = ("__weakref__", "reduced", "unreduced", "unreduced_kind", "varying")
     varying: frozenset[Any]
+    unreduced: frozenset[Any]
+    reduced: frozenset[Any]
+    unreduced_kind: Any
 
-    def __new__(cls, *, varying: Iterable[Any] = UNVARYING) -> ManualAxisType:
-        key = frozenset(varying)
-        return _manual_axis_types.get_or_make(key, lambda: cls._make(key))
+    def __new__(
+        cls,
+        *,
+        varying: Iterable[Any] = UNVARYING,
+        unreduced: Iterable[Any] = UNVARYING,
+        reduced: Iterable[Any] = UNVARYING,
+        unreduced_kind: Any = None,
+    ) -> ManualAxisType:
+        key = (frozenset(varying), frozenset(unreduced), frozenset(reduced), unreduced_kind)
+        return _manual_axis_types.get_or_make(key, lambda: cls._make(*key))
 
     @classmethod
-    def _make(cls, varying: frozenset[Any]) -> ManualAxisType:
+    def _make(cls, *fields: Any) -> ManualAxisType:
         self = object.__new__(cls)
-        object.__setattr__(self, "varying", varying)
+        for name, value in zip(("varying", "unreduced", "reduced", "unreduced_kind"), fields, strict=True):
+            object.__setattr__(self, name, value)
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -81,16 +95,26 @@ class ManualAxisType:
     @property
     def empty(self) -> bool:
         """Whether the value is the same on all devices."""
-        return not self.varying
+        return not (self.varying or self.unreduced or self.reduced)
+
+    def update(self, **changes: Any) -> tuple[tuple[str, Any], ...]:
+        """The reductions as arguments of a `PartitionSpec`, with some of them replaced."""
+        fields = {name: getattr(self, name) for name in ("unreduced", "reduced", "unreduced_kind")} | changes
+        return tuple((fields if fields["unreduced"] else fields | {"unreduced_kind": None}).items())
+
+    def _fields(self) -> dict[str, Any]:
+        fields = {"varying": self.varying, "unreduced": self.unreduced, "reduced": self.reduced}
+        return {name: axes for name, axes in fields.items() if axes or name == "varying"}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(ManualAxisType, varying=self.varying), ()
+        return functools.partial(ManualAxisType, **self._fields(), unreduced_kind=self.unreduced_kind), ()
 
     def __repr__(self) -> str:
-        return f"ManualAxisType(varying={{{', '.join(sorted(map(repr, self.varying)))}}})"
+        axes = [f"{name}={{{', '.join(sorted(map(repr, names)))}}}" for name, names in self._fields().items()]
+        return f"ManualAxisType({', '.join(axes)})"
 
 
-_manual_axis_types: Cache[frozenset[Any], ManualAxisType] = Cache("core.manual_axis_types", weak="values")
+_manual_axis_types: Cache[tuple[Any, ...], ManualAxisType] = Cache("core.manual_axis_types", weak="values")
 
 
 class AbstractValue:
@@ -226,9 +250,18 @@ class ShapedArray(AbstractValue):
     @property
     def mat(self) -> ManualAxisType:
         """How the value depends on the manual mesh axes of a `shard_map`."""
-        return ManualAxisType(varying=self.varying)
+        return ManualAxisType(varying=self.varying, **self.manual_reductions)
 
     manual_axis_type = mat
+
+    @property
+    def manual_reductions(self) -> dict[str, Any]:
+        """The `unreduced` and `reduced` manual axes and the `unreduced_kind`; empty if there are no such axes."""
+        sharding = self.type_sharding
+        if sharding is None or sharding.spec.is_partitions_only or not sharding.mesh.manual_axes:
+            return {}
+        reductions: dict[str, Any] = sharding.spec.select_axes(sharding.mesh.manual_axes, self.ndim).reductions
+        return reductions if reductions["unreduced"] or reductions["reduced"] else {}
 
     @property
     def sharding(self) -> Any:

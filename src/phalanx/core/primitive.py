@@ -140,11 +140,13 @@ class NamedAxisRules:
     Attributes:
       named_axes: `(*args, **params)`, returns the named axes of an application, if they are not its parameter `axes`.
       batch_axis: `(axis, operands, dims, **params)`, takes the place of `batch` and also receives the mapped axis.
+      combines: the reduction over its axes, sum, max or min, if unreduced operands may be combined by it.
       varying: `(axes, **params)`, returns the mesh axes over which the results vary, given those of the operands.
     """
 
     named_axes: Callable[..., Any] | None = None
     batch_axis: Callable[..., Any] | None = None
+    combines: ClassVar[str | None] = None
     varying: Callable[..., frozenset[Any]] | None = None
 
 

@@ -23,7 +23,13 @@ def reduce_to_varying(x_bar: Any, aval: ShapedArray) -> Any:
 
     A value that is the same along an axis was read by every device there, so the cotangent is summed over that axis.
     """
-    held, wanted = get_aval(x_bar).varying, aval.varying
+    given = get_aval(x_bar)
+    if given.type_sharding is not aval.type_sharding and given.manual_reductions != (
+        aval.to_cotangent().manual_reductions
+    ):
+        x_bar = vector_space.conform(x_bar, aval.to_cotangent())
+        given = get_aval(x_bar)
+    held, wanted = given.varying, aval.varying
     if held is wanted or held == wanted:
         return x_bar
     if held - wanted:
@@ -37,7 +43,10 @@ def add_cotangents(held: Any, x_bar: Any, aval: ShapedArray) -> Any:
     A cotangent that varies over more axes is this device's term of a sum over devices that is still to be computed; one
     that does not is already the sum. Both are brought to the same axes before they are added.
     """
-    if type(held) is not Zero and type(x_bar) is not Zero and get_aval(held).varying != get_aval(x_bar).varying:
+    if type(held) is Zero or type(x_bar) is Zero:
+        return add_tangents(held, x_bar)
+    one, other = get_aval(held), get_aval(x_bar)
+    if one.varying != other.varying or one.type_sharding is not other.type_sharding:
         held, x_bar = reduce_to_varying(held, aval), reduce_to_varying(x_bar, aval)
     return add_tangents(held, x_bar)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import vector_space
+from phalanx.core import ShapedArray, get_aval, vector_space
 from phalanx.lax.collectives.all_reduce import psum
-from phalanx.lax.collectives.pvary import pvary_p
+from phalanx.lax.collectives.pvary import conform_manual, pvary_p
 from phalanx.lax.elementwise import add_p, as_type, convert_element_type, eq_p, sub_p
 from phalanx.lax.reductions.reduce_sum import reduce_sum_p
 from phalanx.lax.shape import add_dim, move_dim, reshape, zeros
@@ -31,13 +31,26 @@ def _unit_vectors(total: DimSize, start: Array, shape: tuple, dtype: np.dtype) -
     return reshape(convert_element_type(block, dtype), (total, *shape))
 
 
+def _conform(x: Any, aval: ShapedArray) -> Any:
+    if get_aval(x).manual_reductions or aval.manual_reductions:
+        x = conform_manual(x, aval)
+    return match_sharding(x, aval)
+
+
+def _open_type(x: Any) -> Any:
+    aval = get_aval(x)
+    if aval.manual_reductions:
+        x = conform_manual(x, aval.update(sharding=None))
+    return drop_type_sharding(x)
+
+
 vector_space.provide(
     zeros=zeros,
     add=add_p,
     convert=convert_element_type,
     as_type=as_type,
-    conform=match_sharding,
-    open_type=drop_type_sharding,
+    conform=_conform,
+    open_type=_open_type,
     sum=lambda x, dim: reduce_sum_p(x, dims=(dim,)),
     sum_over_axes=lambda x, axes: psum(x, _sort_axes(axes)),
     unit_vectors=_unit_vectors,

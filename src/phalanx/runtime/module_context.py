@@ -129,6 +129,8 @@ class ModuleContext:
 
     def apply_sharding(self, x: Any, aval: Any) -> Any:
         """Constrain a value to the sharding in its type; the partitioner may use the axes that are not Explicit."""
+        if not aval.type_sharding.mesh.explicit_axes:  # in a shard_map over all axes, where a value is a shard
+            return x
         if (size := aval.type_sharding.mesh.size) != self.num_partitions:
             raise ShardingError(
                 "lowering of a program",

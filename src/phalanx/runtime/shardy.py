@@ -47,6 +47,7 @@ def sdy_type(module: Any, sharding: NamedSharding, ndim: int) -> ir.Attribute:
     explicit = sharding.mesh.explicit_axes
     if len(explicit) == len(sharding.mesh.axis_names):
         return sdy_sharding(module, sharding, ndim)
+    sharding = sharding.with_spec(sharding.spec.select_axes(explicit, ndim))
     return to_sdy(
         sharding,
         ndim,

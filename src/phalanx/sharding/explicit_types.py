@@ -107,7 +107,10 @@ class _Propagation:
         # A constant has no sharding in its type, and no cotangent.
         values = {i for i in values if i < len(specs) and self.avals[i].type_sharding is not None}
         unreduced = self._propagate_unreduced(specs, groups, values)
-        return {"unreduced": unreduced, "reduced": self._propagate_reduced(specs, values, unreduced)}
+        # Along its axes a collective returns one value, or one that varies.
+        gone = frozenset(self.rule.axes)
+        reduced = self._propagate_reduced(specs, values, unreduced) - gone
+        return {"unreduced": unreduced - gone, "reduced": reduced.difference(*[a.varying for a in self.avals])}
 
     def _propagate_unreduced(
         self, specs: Sequence[PartitionSpec], groups: Sequence[Sequence[int]], values: set[int]
@@ -118,11 +121,16 @@ class _Propagation:
         unreduced = specs[min(terms)].unreduced
         group = next((g for g in groups if terms <= set(g)), None)
         kinds = {specs[i].unreduced_kind for i in terms}
-        if group is None or kinds != {UnreducedKind.sum}:
+        combined = self.primitive.combines
+        if combined is not None and unreduced <= set(self.rule.axes) and kinds == {UnreducedKind[combined]}:
+            return unreduced
+        if group is None or kinds != {UnreducedKind.sum} or (combined is None and unreduced & set(self.rule.axes)):
             raise self._refuse("operands that are not unreduced, since it is not linear in them", "")
         if any(specs[i].unreduced != unreduced for i in group if i < len(specs)):
             raise self._refuse("operands that are unreduced over the same axes", "")
-        if any(specs[i].reduced != unreduced for i in values.difference(group)):
+        others = values.difference(group)
+        varying = frozenset[AxisName]().union(*[self.avals[i].varying for i in range(len(specs)) if i not in group])
+        if any(specs[i].reduced != unreduced for i in others) or varying & unreduced:
             raise self._refuse(f"another operand that is reduced over {', '.join(sorted(map(repr, unreduced)))}", "")
         return unreduced
 

@@ -372,6 +372,16 @@ class _Mapped:
     def _check_shared(self, program: Jaxpr, outs: Sequence[PartitionSpec], out_tree: PyTreeDef, view: View) -> None:
         """Check that no result varies over a manual axis that its spec does not name."""
         for i, (aval, spec) in enumerate(zip(program.out_avals, outs, strict=True)):
+            held = aval.mat
+            if (held.unreduced, held.reduced) != (spec.unreduced, spec.reduced):
+                path = leaf_path(tree_unflatten(out_tree, list(range(out_tree.num_leaves))), i)
+                raise ShardingError(
+                    f"{self.what}, result{path}",
+                    expected=f"a value of the unreduced and reduced axes that {spec} names",
+                    got=aval.str_short(),
+                    fix="sum an unreduced value with lax.psum, make one of a varying value with "
+                    "lax.pcast(x, axes, to='unreduced'), or name its axes in out_specs",
+                )
             over = [name for name in view.missing(spec) if name in aval.varying and view.mesh.shape[name] > 1]
             if over:
                 names = _names(over)
@@ -405,7 +415,8 @@ def _spec_in_type(aval: ShapedArray, view: View, where: Callable[[], str]) -> Pa
             got=aval.str_short(),
             fix="pass in_specs, or use a mesh with Explicit axes and reshard the argument",
         )
-    return PartitionSpec.of_dims([tuple(a for a in axes if a in view.manual) for axes in aval.type_sharding.spec.dims])
+    spec: PartitionSpec = aval.type_sharding.spec.select_axes(view.manual, aval.ndim)
+    return spec
 
 
 def _check_spec(spec: object, aval: ShapedArray, view: View, where: Callable[[], str], is_input: bool) -> PartitionSpec:
@@ -419,7 +430,7 @@ def _check_spec(spec: object, aval: ShapedArray, view: View, where: Callable[[],
             fix="pass PartitionSpec('x'), for example, or PartitionSpec() for a replicated array",
         )
     check_spec(spec, view.mesh.shape, where=where())
-    kept = [name for name in spec.axes if name not in view.manual]
+    kept = [name for name in (*spec.axes, *spec.unreduced, *spec.reduced) if name not in view.manual]
     if kept:
         raise ShardingError(
             where(),

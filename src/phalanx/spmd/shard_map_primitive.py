@@ -51,7 +51,7 @@ from phalanx.lax.elementwise import div
 from phalanx.lax.shape import reshape_p
 from phalanx.lax.sharding_constraint import sharding_constraint_p
 from phalanx.runtime import ORDER_TOKEN, compiled_program, eager_dispatch, sdy_sharding
-from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, shard_dims
+from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.shard_map_sharding_rule import per_device_sharding_rule
 from phalanx.transforms import (
     AxisData,
@@ -107,10 +107,13 @@ class View(NamedTuple):
         split = zip(aval.shape, spec.axes_per_dim(aval.ndim), strict=True)
         shard = aval.with_shape(tuple(n // self.mesh.num_parts(axes) for n, axes in split))
         mesh = self.inner_mesh.abstract_mesh
+        inside = PartitionSpec()
         if mesh.explicit_axes and aval.type_sharding is not None:
-            shard = shard_dims(
-                shard, mesh, [tuple(a for a in axes if a not in self.manual) for axes in aval.type_sharding.spec.dims]
-            )
+            inside = aval.type_sharding.spec.select_axes(mesh.explicit_axes, aval.ndim)
+        if self.check and not spec.is_partitions_only:
+            inside = PartitionSpec.of_dims(inside.axes_per_dim(aval.ndim), **spec.reductions)
+        if inside is not REPLICATED:
+            shard = shard.update(sharding=NamedSharding(mesh, inside))
         return shard.with_varying(shard.varying.union(spec.axes)) if self.check else shard
 
     def global_type(self, shard: ShapedArray, spec: PartitionSpec) -> ShapedArray:
@@ -122,7 +125,8 @@ class View(NamedTuple):
             return whole
         inside = shard.type_sharding.spec.dims if shard.type_sharding is not None else ((),) * shard.ndim
         split = zip(outside, inside, strict=True)
-        return shard_dims(whole, mesh, [tuple(a for a in (*o, *i) if a in mesh.explicit_axes) for o, i in split])
+        dims = PartitionSpec.of_dims([(*o, *i) for o, i in split], **spec.reductions)
+        return whole.update(sharding=NamedSharding(mesh, dims.select_axes(mesh.explicit_axes, shard.ndim)))
 
     def residual_spec(self, shard: ShapedArray) -> PartitionSpec:
         """The spec with which a residual leaves the forward pass and enters the backward pass.
@@ -131,11 +135,12 @@ class View(NamedTuple):
         along dimension 0, which `_expand_scalars` adds to scalars.
         """
         axes = self.sort_axes(shard.varying & self.manual if self.check else self.manual)
-        return PartitionSpec(axes) if axes else REPLICATED
+        reductions = shard.manual_reductions if self.check else {}
+        return PartitionSpec(axes, **reductions) if axes else PartitionSpec(**reductions)
 
     def missing(self, spec: PartitionSpec) -> tuple:
-        """The manual axes that are missing in a spec, along which values are equal."""
-        return self.sort_axes(self.manual.difference(spec.axes))
+        """The manual axes that are missing in a spec, along which values and their cotangents are equal."""
+        return self.sort_axes(self.manual.difference(spec.axes, spec.unreduced, spec.reduced))
 
     def sort_axes(self, axes: Collection) -> tuple:
         """The axes in mesh order."""
@@ -296,11 +301,11 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         view = View(**layout)
         linear = [is_linear(x) for x in operands]
         nonzero = [type(c) is not Zero for c in y_bars]
-        cts, outs = select_flagged(y_bars, nonzero), select_flagged(out_specs, nonzero)
+        cts, outs = select_flagged(y_bars, nonzero), [s.to_ct_spec() for s in select_flagged(out_specs, nonzero)]
         with view.scope():
             derived, has = transpose_jaxpr(jaxpr, linear, nonzero)
             # Operands whose cotangent is zero get no output.
-            ins = select_flagged(select_flagged(in_specs, linear), has)
+            ins = [spec.to_ct_spec() for spec in select_flagged(select_flagged(in_specs, linear), has)]
             if not view.check:
                 derived = _sum_at_boundary(derived, [len(operands) - sum(linear), len(cts)], outs, ins, view)
         args, specs = select_unflagged(operands, linear), select_unflagged(in_specs, linear)
@@ -337,7 +342,7 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         # With all mapped dimensions in front, every spec gets its new entry at position 0.
         moved = inner.to_fronts(args, dims)
         ins, outs = (
-            [PartitionSpec(split or None, *s) if m else s for s, m in zip(specs, which, strict=True)]
+            [_with_leading(s, split) if m else s for s, m in zip(specs, which, strict=True)]
             for specs, which in ((in_specs, mapped), (out_specs, out_mapped))
         )
         repeated = next((spec for spec in (*ins, *outs) if len(set(spec.axes)) != len(spec.axes)), None)
@@ -345,7 +350,7 @@ class ShardMap(PartialEvalCall, name="shard_map"):
             raise ShardingError(
                 f"vmap(..., spmd_axis_name={split!r}) of a shard_map",
                 expected="mesh axes that are not in its specs",
-                got=PartitionSpec(*repeated[1:]),
+                got=PartitionSpec(*repeated.partitions[1:]),
                 fix="choose another mesh axis for the mapped dimension, or leave spmd_axis_name out",
             )
         out = bind_shard_map(derived, _constrain_mapped(moved, mapped, axis, view), ins, outs, view)
@@ -353,6 +358,11 @@ class ShardMap(PartialEvalCall, name="shard_map"):
 
 
 shard_map_p = ShardMap()
+
+
+def _with_leading(spec: PartitionSpec, axes: tuple) -> PartitionSpec:
+    """The spec of an array with an additional leading dimension, split over `axes`."""
+    return spec.update(partitions=(axes or None, *spec.partitions))
 
 
 def _expand_scalars(program: Jaxpr, count: int, specs: Sequence[PartitionSpec]) -> Jaxpr:
@@ -534,11 +544,14 @@ def _manual_computation(
     results = [view.global_type(a, s) for a, s in zip(map(physical_aval, jaxpr.out_avals), out_specs, strict=True)]
     places = _position_operands(ctx, mesh, manual, named_axes(jaxpr)) if is_open else []
     count, invars = len(places), [*(v for v, *_ in places), *jaxpr.invars]
+    kept = _find_dropped_terms(in_specs, out_specs)
+    outvars = [*jaxpr.outvars, *(jaxpr.invars[i] for i in kept)]
+    results += [view.global_type(physical_aval(jaxpr.in_avals[i]), in_specs[i]) for i in kept]
     op = sdy.ManualComputationOp(
         [*token, *map(ctx.type, results)],
         [*map(ctx.token, ordered), *(x for _, x, _, _ in places), *operands],
         shardings(invars, [*(s for _, _, s, _ in places), *in_specs]),
-        shardings(jaxpr.outvars, out_specs),
+        shardings(outvars, [*out_specs, *(in_specs[i] for i in kept)]),
         sdy.ManualAxesAttr.get([ir.StringAttr.get(str(name)) for name in view.sort_axes(manual)]),
     )
     position_type = ctx.type(ShapedArray((1,), np.dtype(np.int32)))
@@ -552,10 +565,25 @@ def _manual_computation(
         ctx.tokens.update(zip(ordered, tokens_in, strict=True))
         module.manual.places.update((name, x) for (*_, name), x in zip(places, places_in, strict=True))
         out = ctx.emit(jaxpr, arguments)
-        sdy.ReturnOp([*map(ctx.token, ordered), *out])
+        sdy.ReturnOp([*map(ctx.token, ordered), *out, *(arguments[i] for i in kept)])
     ctx.constants, ctx.tokens = constants, tokens
     ctx.tokens.update(zip(ordered, op.results, strict=False))
-    return list(op.results)[len(ordered) :]
+    return list(op.results)[len(ordered) : len(op.results) - len(kept)]
+
+
+def _find_dropped_terms(in_specs: Sequence[PartitionSpec], out_specs: Sequence[PartitionSpec]) -> list[int]:
+    """The numbers of operands to return as well, without use, so that Shardy accepts a `manual_computation`.
+
+    Shardy of jaxlib 0.12 refuses the operation if an operand is unreduced over an axis and no result is, although the
+    region may sum over the axis.
+    """
+    stated = frozenset[Any]().union(*[spec.unreduced for spec in out_specs])
+    kept = []
+    for i, spec in enumerate(in_specs):
+        if not spec.unreduced <= stated:
+            kept.append(i)
+            stated |= spec.unreduced
+    return kept
 
 
 def _position_operands(ctx: Any, mesh: Mesh | AbstractMesh, manual: frozenset, names: frozenset) -> list:

@@ -54,9 +54,8 @@ def backward_pass(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[V
             # Transposed operations get the source line of the operation that they transpose.
             state.source = eqn.source
             if _has_typed_sharding(eqn):
-                if _has_unreduced(y_bar):
-                    operands = [Linear(x.aval.to_cotangent()) if type(x) is Linear else x for x in operands]
-                else:
+                operands = [Linear(x.aval.to_cotangent()) if type(x) is Linear else x for x in operands]
+                if not _has_unreduced(y_bar, operands):
                     y_bar, operands = _drop_typed_shardings(eqn, y_bar, operands)
             x_bars = eqn.primitive.transpose(y_bar, *operands, **eqn.params)
             for atom, x, x_bar in zip(eqn.invars, operands, x_bars, strict=True):
@@ -91,19 +90,23 @@ def _has_typed_sharding(eqn: Eqn) -> bool:
     return False
 
 
-def _has_unreduced(y_bar: Any) -> bool:
-    """Whether a cotangent is unreduced; transpose rules then run on its terms, so that they need no communication."""
-    cotangents = y_bar if isinstance(y_bar, list) else [y_bar]
-    shardings = [getattr(getattr(c, "aval", None), "type_sharding", None) for c in cotangents]
-    return any(s is not None and s.spec.unreduced for s in shardings)
+def _has_unreduced(y_bar: Any, operands: Sequence[Any]) -> bool:
+    """Whether an operand of a transpose rule is unreduced; the rule then runs on terms and needs no communication."""
+    for x in (*(y_bar if isinstance(y_bar, list) else [y_bar]), *operands):
+        aval = getattr(x, "aval", None)
+        if aval is not None and aval.type_sharding is not None:
+            if aval.manual_reductions or (type(x) is not Linear and aval.type_sharding.spec.unreduced):
+                return True
+    return False
 
 
 def _drop_typed_shardings(eqn: Eqn, y_bar: Any, operands: list) -> tuple[Any, list]:
     """Drop the shardings from the types of the cotangents and operands of a transpose rule.
 
-    The operations inside a transpose rule may be ambiguous to the rules for Explicit axes although the result is not.
-    The partitioner shards the intermediate values instead, and `backward_pass` restores the sharding of each result.
-    Elementwise operations are never ambiguous, and call-like primitives transpose their jaxpr with its types.
+    `Linear` placeholders have the type of the cotangent. The operations inside a transpose rule may be ambiguous to the
+    rules for Explicit axes although the result is not. The partitioner shards the intermediate values instead, and
+    `backward_pass` restores the sharding of each result. Elementwise operations are never ambiguous, and call-like
+    primitives transpose their jaxpr with its types.
     """
     primitive = eqn.primitive
     if primitive.broadcasts_scalars or primitive.typed_sharding_rule:

@@ -21,6 +21,7 @@ from phalanx.lax.collectives.named_axes import (
     num_members_around,
     resolve_even_axes,
 )
+from phalanx.lax.collectives.pvary import assert_reduced
 from phalanx.lax.collectives.replica_groups import ReplicaGroups
 from phalanx.lax.elementwise import NUMBER, check_dtype_kind
 from phalanx.lax.indexing.dynamic_slice import dynamic_index_in_dim
@@ -69,6 +70,8 @@ class AllGather(Collective, name="all_gather"):
 class PSumScatter(Collective, name="psum_scatter"):
     """Each member's slice, along `dim`, of the sum over all: num[*dims[:dim], members, *dims[dim:]] -> num[*dims]."""
 
+    combines = "sum"
+
     def abstract_eval(self, x: ShapedArray, *, sizes: tuple, groups: tuple | None, dim: int, **_: Any) -> ShapedArray:
         check_dtype_kind("lax.psum_scatter", x, NUMBER)
         return x.with_shape(drop_dims(x.shape, (dim,)))
@@ -83,7 +86,10 @@ class PSumScatter(Collective, name="psum_scatter"):
     jvp = LINEAR
 
     def transpose(self, y_bar: Any, x: ArrayLike, **params: Any) -> tuple:
-        return (all_gather_p(y_bar, **params),)
+        x_bar = all_gather_p(y_bar, **params)
+        # The cotangent of an unreduced operand is the same on all devices.
+        shared = x.aval.mat.reduced.intersection(params["axes"])
+        return (assert_reduced(x_bar, shared) if shared else x_bar,)
 
     def batch_other_axis(self, x: ArrayLike, b: int, *, dim: int, **params: Any) -> tuple:
         gone = dim + (b <= dim)
@@ -137,7 +143,8 @@ def all_gather(
       axis: the dimension of the result along which they are stacked.
       tiled: concatenate them along an existing dimension instead.
       to: "varying" to type the result as varying between devices inside a `shard_map`, "invarying" to type it as
-        shared, as `all_gather_invariant` does.
+        shared, as `all_gather_invariant` does, or "reduced" to type it as shared with an unreduced cotangent, so that
+        the derivative of the gather is one reduce-scatter.
 
     Returns:
       A pytree of the gathered arrays, the same for all members.
@@ -153,6 +160,10 @@ def all_gather(
       >>> phalanx.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")(phalanx.numpy.arange(2)).tolist()
       [[0, 1], [0, 1]]
     """
+    if to == "reduced" and axis_index_groups is None:
+        gathered = all_gather(x, axis_name, axis=axis, tiled=tiled)
+        axes = resolve_even_axes("lax.all_gather", axis_name, None).tracked
+        return tree_map(lambda leaf: assert_reduced(leaf, axes), gathered)
     if to == "invarying" and axis_index_groups is None:
         return all_gather_invariant(x, axis_name, axis=axis, tiled=tiled)
     if to != "varying":

@@ -84,7 +84,8 @@ class CollectiveReduction(Collective):
         self, ctx: LoweringContext, x: ir.Value, *, axes: tuple, sizes: tuple, groups: tuple | None, tracked: frozenset
     ) -> Any:
         # Along an axis that the operand does not vary over, all devices have the same value: nothing is sent.
-        same = tracked - ctx.avals_in[0].varying if groups is None else UNVARYING
+        held = ctx.avals_in[0]
+        same = tracked - held.varying - held.mat.unreduced if groups is None else UNVARYING
         apart = tuple(a for a in axes if a not in same)
         # Some platforms return a number for the maximum of a number and NaN; they reduce the bits as ordered integers.
         if apart and self.way in ("max", "min") and drops_nans(ctx, ctx.aval_out.dtype):
@@ -123,7 +124,7 @@ class PSum(CollectiveReduction, name="psum"):
     cotangents of all copies.
     """
 
-    way = "sum"
+    way = combines = "sum"
     dense = reduce_sum_p
     combine = hlo.AddOp
     jvp = LINEAR
@@ -140,7 +141,9 @@ class PSum(CollectiveReduction, name="psum"):
         if apart:
             names, counts = zip(*apart)
             y_bar = self(y_bar, axes=names, sizes=counts, groups=None, tracked=UNVARYING)
-        return (pvary_p(y_bar, axes=tuple(a for a in axes if a in tracked)) if tracked else y_bar,)
+        # The cotangent of an unreduced operand is reduced, which the backward pass casts it to.
+        over = tuple(a for a in axes if a in tracked and a not in x.aval.mat.reduced)
+        return (pvary_p(y_bar, axes=over) if over else y_bar,)
 
     def repeated(self, x: ArrayLike, count: Any) -> Any:
         return scale_tangent(x, count)
@@ -163,7 +166,7 @@ class _CollectiveExtreme(CollectiveReduction):
 class PMax(_CollectiveExtreme, name="pmax"):
     """The maximum over the members of named axes."""
 
-    way = "max"
+    way = combines = "max"
     dense = reduce_max_p
     combine = hlo.MaxOp
 
@@ -171,7 +174,7 @@ class PMax(_CollectiveExtreme, name="pmax"):
 class PMin(_CollectiveExtreme, name="pmin"):
     """The minimum over the members of named axes."""
 
-    way = "min"
+    way = combines = "min"
     dense = reduce_min_p
     combine = hlo.MinOp
 

@@ -252,7 +252,7 @@ class Scan(DivisibleCall, name="scan"):
         derived, _ = transpose_jaxpr(jaxpr, [*lin_consts, *all_carried, *lin_xs], [*all_carried, *nz_ys], True)
         res_consts, res_xs = select_unflagged(consts, lin_consts), select_unflagged(xs, lin_xs)
         # The cotangent of a constant is the sum over all iterations, accumulated in a carry that starts at zero.
-        zeros = [vector_space.zeros(x.aval.to_cotangent()) for x in select_flagged(consts, lin_consts)]
+        zeros = [vector_space.zeros(x.aval.to_tangent()) for x in select_flagged(consts, lin_consts)]
         body = _accumulating(derived, len(res_consts), len(res_xs), len(zeros), layout.num_carry)
         # The transposed scan runs from the last iteration to the first.
         backward = ScanLayout(

@@ -94,7 +94,12 @@ def zeros(aval: ShapedArray) -> Any:
         return np.zeros(aval.shape, dtypes.float0)
     zero = aval.dtype.type(0)
     y = broadcast_in_dim_p(zero, shape=aval.shape, dims=()) if aval.shape else zero
-    return y if aval.type_sharding is None else reshard_p(y, sharding=aval.type_sharding)
+    if aval.type_sharding is None:
+        return y
+    if reductions := aval.manual_reductions:
+        mesh = aval.type_sharding.mesh
+        return registry["pcast"](y, mesh=mesh, reductions=tuple(reductions.items()), over=aval.varying)
+    return reshard_p(y, sharding=aval.type_sharding)
 
 
 def ELEMENTWISE(self: Primitive, *args: Any, **params: Any) -> tuple:
