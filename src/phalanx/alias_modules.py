@@ -137,7 +137,10 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
         "Host callbacks as programs of 2020 to 2023 write them.",
         {"spmd.legacy.host_callback": "CallbackException barrier_wait call id_print id_tap"},
     ),
-    "experimental.jet": ("Taylor-mode differentiation.", {"jet": "jet"}),
+    "experimental.jet": (
+        "Taylor-mode differentiation.",
+        {"jet": "ZeroSeries jet zero_series", "scipy.special": "fact=factorial"},
+    ),
     "experimental.layout": (
         "Memory layouts of arrays.",
         {"runtime.layout": "Format Layout", "lax.sharding.layout_constraint": "with_layout_constraint"},
@@ -245,6 +248,7 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "experimental.sparse.linalg": ("Linear algebra of sparse matrices.", {"sparse.linalg": "lobpcg_standard spsolve"}),
     "experimental.sparse.random": ("Random sparse arrays.", {"sparse": "random_bcoo"}),
+    "experimental.sparse.test_util": ("Random sparse arrays for tests.", {"sparse": "rand_bcoo rand_bcsr"}),
     "experimental.sparse.transform": (
         "Functions of dense arrays as functions of sparse ones.",
         {"sparse": "SparseTracer sparsify"},

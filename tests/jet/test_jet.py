@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from phalanx.experimental.jet import jet
+from phalanx.experimental.jet import fact, jet, zero_series
 
 import phalanx
 import phalanx.numpy as jnp
@@ -95,3 +95,9 @@ def test_errors():
     )
     with pytest.raises(ValueError, match="jet, argument 0 of fun: expected an array"):
         jet(lambda x: x[0], ((1.0,),), ((1.0,),))
+
+
+def test_an_argument_may_stand_still():
+    y, (dy, d2y) = jet(jnp.multiply, (2.0, 3.0), ((1.0, 5.0), zero_series))
+    assert [float(y), float(dy), float(d2y)] == [6, 3, 15]
+    assert float(fact(5)) == pytest.approx(120, rel=1e-5)

@@ -85,3 +85,11 @@ def test_limits_and_errors():
     )
     with pytest.raises(TypeError, match="odeint, leaf 0 of args"):
         odeint(lambda y, t, s: -y, 1.0, TIMES, "text")
+
+
+def test_it_solves_and_differentiates_under_strict_promotion():
+    decay = lambda y, t, rate: -rate * y
+    end = lambda rate: odeint(decay, jnp.ones(()), TIMES, rate)[-1]
+    with phalanx.numpy_dtype_promotion("strict"), phalanx.numpy_rank_promotion("raise"):
+        value, slope = phalanx.value_and_grad(end)(0.5)
+    np.testing.assert_allclose([value, slope], [np.exp(-1), -2 * np.exp(-1)], rtol=1e-5)

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from phalanx.experimental import sparse
+from phalanx.experimental.sparse.test_util import rand_bcoo, rand_bcsr
 from tests.sparse_arrays import make_bcoo, make_dense
 
 import phalanx
@@ -230,3 +231,14 @@ def test_indices_too_many_to_number_are_refused_by_reshape():
     x = sparse.empty((2**20, 2**20), nse=1)
     with pytest.raises(ArgumentError, match="fewer than 2147483648 elements"):
         x.reshape(2**10, 2**30)
+
+
+def test_random_arrays_for_tests():
+    rng = np.random.RandomState(0)
+    x = rand_bcoo(rng, n_batch=1, n_dense=1)((2, 3, 4, 5), "float32")
+    assert (x.shape, x.nse, x.n_batch, x.n_dense) == ((2, 3, 4, 5), 6, 1, 1)
+    y = rand_bcsr(rng, nse=7)((4, 5), "complex64")
+    assert (y.shape, y.nse, y.dtype, y.todense().shape) == ((4, 5), 7, np.complex64, (4, 5))
+    np.testing.assert_allclose(y.todense().sum(), y.data.sum(), rtol=1e-5)
+    with pytest.raises(ArgumentError, match="rand_bcsr, argument shape: expected a shape of rank 2, with two sparse"):
+        rand_bcsr(rng)((4,), "float32")

@@ -134,3 +134,19 @@ def test_static_argnums_must_be_argument_positions():
         "checkpoint, argument static_argnums: expected positions below 2, the number of positional arguments, got 5.\n"
         "  Fix: pass the static arguments by position, or list their names in static_argnames."
     )
+
+
+def test_the_linear_program_of_a_checkpoint_can_be_read_and_its_operations_counted():
+    _, push = phalanx.linearize(phalanx.checkpoint(lambda x: jnp.sin(jnp.sin(x))), 2.0)
+    program = str(push.func.args[0])
+    assert (program.count(" sin "), program.count(" cos ")) == (1, 2)
+    calls = []
+    evaluate = lax.cos_p.impl
+    lax.cos_p.def_impl(lambda x, **params: calls.append(1) or evaluate(x, **params))
+    try:
+        assert push(1.0) == push(1.0)
+    finally:
+        lax.cos_p.def_impl(evaluate)
+    push(1.0)
+    assert len(calls) == 4
+    assert lax.cos_p.run is None

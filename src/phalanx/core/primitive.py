@@ -34,6 +34,9 @@ class Evaluation(Protocol):
     def run(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Apply a primitive while nothing is traced."""
 
+    def compile_and_run(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Apply a primitive by its compiled form, even if it defines its own `run`."""
+
 
 eager = Hook[Evaluation]("phalanx.runtime.eager_dispatch")
 
@@ -251,6 +254,23 @@ class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
         """The results of an application as a list, even if there is only one."""
         out = self(*args, **params)
         return list(out) if self.multiple else [out]
+
+    def evaluate(self, *args: Any, **params: Any) -> Any:
+        """Compile an application for these concrete operands, and run it."""
+        return eager.compile_and_run(self, args, params)
+
+    @property
+    def impl(self) -> Callable[..., Any]:
+        """The function that evaluates an application on concrete arrays; `def_impl` sets another."""
+        return self.evaluate if self.run is None else self.run
+
+    def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
+        """Evaluate applications on concrete arrays by `impl(*args, **params)`, such as one that counts its calls."""
+        self.calls.clear()
+        self.__dict__.pop("run", None)
+        if impl != self.impl:
+            self.run = impl
+        return impl
 
     multiple_results: Any = property(lambda self: self.multiple)  # the name of the attribute in JAX
     # Whether `bind` takes functions, as some primitives of JAX do; here they hold jaxprs, which are parameters.

@@ -50,6 +50,21 @@ from phalanx.tree import tree_structure, tree_unflatten
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
 
 
+class ZeroSeries:
+    """The series of an argument that does not move: all its derivatives are zero.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx.experimental.jet import jet, zero_series
+      >>> y, (dy,) = jet(jnp.multiply, (2.0, 3.0), ((1.0,), zero_series))
+      >>> float(dy)
+      3.0
+    """
+
+
+zero_series = ZeroSeries()
+
+
 class JetTracer(WrappingTracer):
     """A value and its derivatives: the entries from `start` to before `stop` of a list that may grow."""
 
@@ -229,7 +244,7 @@ class JetTrace(Trace):
         return instantiate(first) if stop - start == 1 else JetTracer(self, x.derivatives, start, stop)
 
 
-def jet(fun: Callable, primals: Sequence[Any], series: Sequence[Sequence[Any]], factorial_scaled: bool = True) -> tuple:
+def jet(fun: Callable, primals: Sequence[Any], series: Sequence[Any], factorial_scaled: bool = True) -> tuple:
     """The derivatives of a function along a path, by Taylor-mode differentiation.
 
     The path x(t) of each argument is given by its derivatives at t = 0. The result has the derivatives of fun(x(t)).
@@ -238,7 +253,7 @@ def jet(fun: Callable, primals: Sequence[Any], series: Sequence[Sequence[Any]], 
     Args:
       fun: a function of arrays that returns a pytree of arrays.
       primals: the arguments x(0).
-      series: for each argument the derivatives x'(0), x''(0), ..., as many for each.
+      series: for each argument the derivatives x'(0), x''(0), ..., as many for each, or `zero_series`.
       factorial_scaled: whether the derivative of order k is given and returned, instead of the coefficient of t**k in
         the Taylor series, which is smaller by k!.
 
@@ -256,6 +271,8 @@ def jet(fun: Callable, primals: Sequence[Any], series: Sequence[Sequence[Any]], 
       (0.0, 1.0, 0.0, -1.0)
     """
     check_function("jet, argument fun", fun)
+    longest = max((len(terms) for terms in series if terms is not zero_series), default=0)
+    series = [[0.0] * longest if terms is zero_series else terms for terms in series]
     if len(primals) != len(series) or len(set(map(len, series))) > 1:
         raise ArgumentError(
             "jet, argument series",

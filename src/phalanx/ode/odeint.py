@@ -207,7 +207,7 @@ def _integrate(func: Callable, y0: Any, ts: Any, options: _Options) -> Any:
     """The states at the times `ts`: [len(ts), n]."""
 
     def advance(state: _State, target: Any) -> tuple[_State, Any]:
-        is_before = lambda s: (s.t < target) & (s.steps < options.mxstep) & (s.dt > 0)
+        is_before = lambda s: (s.t < target) & (s.steps.astype("float32") < options.mxstep) & (s.dt > 0)
         step = functools.partial(_adaptive_step, func, options)
         state = lax.while_loop(is_before, step, state._replace(steps=jnp.zeros_like(state.steps)))
         fraction = ((target - state.begin) / (state.t - state.begin)).astype(y0.dtype)

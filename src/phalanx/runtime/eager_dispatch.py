@@ -62,8 +62,11 @@ def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
 
 def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     """The slow path: cache misses, unhashable parameters, and primitives that define their own `run`."""
-    if primitive.run is not None:
-        return primitive.run(*args, **params)
+    return primitive.impl(*args, **params)
+
+
+def compile_and_run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
+    """Apply a primitive to concrete values by its compiled form, which is made if it is not cached."""
     types = tuple([concrete_type(x) for x in args])
     key = (types, current_scope().context, *params, *params.values())
     # The compiled forms of a call are kept on the jaxpr that it calls, and freed with it.
@@ -73,7 +76,9 @@ def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     except TypeError as error:
         raise _unhashable_parameter(primitive, params) from error
     if call is None:
-        call = calls[key] = compile_operation(primitive, types, params)
+        call = compile_operation(primitive, types, params)
+        if primitive.run is None:  # `run` looks for compiled forms first
+            calls[key] = call
     out = check_values(primitive.name, call(args))
     return out if primitive.multiple else out[0]
 
@@ -121,4 +126,4 @@ def check_values(name: str, out: list[Array]) -> list[Array]:
     return out
 
 
-eager.provide(run=run)
+eager.provide(run=run, compile_and_run=compile_and_run)

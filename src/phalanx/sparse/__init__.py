@@ -54,6 +54,7 @@ from phalanx.sparse.matrix_formats import (
     csr_matvec as csr_matvec,
     csr_todense as csr_todense,
 )
+from phalanx.sparse.random_test_arrays import rand_bcoo as rand_bcoo, rand_bcsr as rand_bcsr
 from phalanx.sparse.sparse_array import JAXSparse as JAXSparse
 from phalanx.sparse.sparse_constructors import empty as empty, eye as eye, random_bcoo as random_bcoo
 from phalanx.sparse.sparse_derivatives import (

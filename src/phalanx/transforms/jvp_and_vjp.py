@@ -287,11 +287,15 @@ def linearize(fun: Callable, *primals: PyTree, has_aux: bool = False) -> tuple:
       6.0
     """
     return _linearize_at(
-        fun, primals, has_aux, lambda linear, consts: Partial(functools.partial(_apply_linear, linear), consts)
+        fun,
+        primals,
+        has_aux,
+        lambda linear, consts: Partial(functools.partial(_apply_linear, linear.jaxpr, linear), consts),
     )
 
 
-def _apply_linear(linear: LinearMap, consts: Sequence[Any], *tangents: PyTree) -> PyTree:
+def _apply_linear(jaxpr: Jaxpr, linear: LinearMap, consts: Sequence[Any], *tangents: PyTree) -> PyTree:
+    # The jaxpr is the first argument, where users who inspect the function look for it (`f_jvp.func.args[0]`).
     flat = check_vectors(
         tangents,
         linear.in_tree,
@@ -300,7 +304,7 @@ def _apply_linear(linear: LinearMap, consts: Sequence[Any], *tangents: PyTree) -
         lambda path: f"primals{path}",
         "pass one tangent for each argument that the function was linearized at",
     )
-    out_dot = run_jaxpr(linear.jaxpr.replace(consts=list(consts)), *map(instantiate, flat))
+    out_dot = run_jaxpr(jaxpr.replace(consts=list(consts)), *map(instantiate, flat))
     out = join_tangents(linear.out_avals, linear.nonzero, out_dot)
     return tree_unflatten(linear.out_tree, finalize_tangents(out, linear.out_avals))
 

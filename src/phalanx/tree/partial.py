@@ -42,11 +42,14 @@ class Partial(functools.partial[Any]):
 class _Opaque:
     """A partial function that `functools.partial` does not flatten."""
 
-    func: Callable[..., Any]
+    func: functools.partial
 
     @api_boundary
     def __call__(self, *args: Any, **kw: Any) -> Any:
         return self.func(*args, **kw)
+
+    args = property(lambda self: self.func.args)
+    keywords = property(lambda self: self.func.keywords)
 
     def __repr__(self) -> str:
         return repr(self.func)
