@@ -175,6 +175,15 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
         "A random generator with state, in a mutable array.",
         {"random.stateful_rng": "StatefulPRNG stateful_rng"},
     ),
+    "experimental.roofline": (
+        "The cost of functions, read off their jaxprs.",
+        {
+            "roofline": (
+                "RooflineResult RooflineRuleContext RooflineShape register_roofline register_standard_roofline "
+                "roofline roofline_and_grad"
+            )
+        },
+    ),
     "experimental.shard_alike": ("Arrays that the compiler shards alike.", {"lax.sharding.shard_alike": "shard_alike"}),
     "experimental.scheduling_groups": (
         "Groups of operations for XLA's scheduler.",

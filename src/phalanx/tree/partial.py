@@ -42,7 +42,7 @@ class Partial(functools.partial[Any]):
 class _Opaque:
     """A partial function that `functools.partial` does not flatten."""
 
-    func: functools.partial
+    func: functools.partial[Any]
 
     @api_boundary
     def __call__(self, *args: Any, **kw: Any) -> Any:
