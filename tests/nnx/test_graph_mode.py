@@ -267,3 +267,28 @@ def test_a_captured_module_cannot_be_returned():
         nnx.jit(lambda: outside)()
     with pytest.raises(TypeError, match="setting 'kind'"):
         phalanx.jit(lambda: setattr(outside, "kind", "x"))()
+
+
+def test_variables_that_plain_transformations_would_change_are_refused():
+    for name in ("hijax", "ref"):
+        with pytest.raises(ArgumentError) as error:
+            nnx.Param(1.0, **{name: True})
+        assert str(error.value) == (
+            f"Param, argument {name}: expected False, since plain transformations such as phalanx.jit do not change "
+            "variables, got True.\n  Fix: omit it, and use the nnx transformation (nnx.jit, nnx.grad, nnx.vmap, ...)."
+        )
+        assert float(nnx.Param(1.0, **{name: False}).value) == 1.0
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_streams_are_replaced_in_a_copy_without_updates(graph):
+    model = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+    with nnx.set_graph_mode(graph), nnx.set_graph_updates(False):
+        split = nnx.split_rngs(model, splits=3)
+
+        @nnx.split_rngs(splits=2)
+        def get_shapes(m):
+            return m.rngs.key.shape
+
+    assert split.rngs.key.shape == (3,) and model.rngs.key.shape == () and get_shapes(model) == (2,)
+    assert int(model.rngs.count.value) == 2  # the original streams advance

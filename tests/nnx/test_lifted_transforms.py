@@ -741,3 +741,60 @@ def test_prefixes_are_state_axes_or_modules_of_values():
     other = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
     with pytest.raises(ArgumentError, match="expected a value at this path of the BatchNorm given as a prefix"):
         nnx.vmap(lambda m: None, in_axes=(tree["m"],), axis_size=2)(other)
+
+
+def test_transform_metadata_removes_and_inserts_dimension_names():
+    v = nnx.Param(jnp.array(0), out_sharding=("din", "dout"), eager_sharding=False)
+
+    @nnx.transform_metadata(in_axes=0, out_axes=1, partition="din")
+    def f(v):
+        v.value += 1
+        assert v.out_sharding == ("dout",)
+        v.set_metadata(unit="m")
+        return nnx.Param(jnp.array(10), out_sharding=("dmid", "dout"), eager_sharding=False)
+
+    new = f(v)
+    assert v.out_sharding == ("din", "dout") and int(v.value) == 1 and v.unit == "m"
+    assert new.out_sharding == ("dmid", "din", "dout") and int(new.value) == 10
+    g = nnx.transform_metadata(lambda v: v.out_sharding, partition=None)
+    assert g(v) == ("dout",) and v.out_sharding == ("din", "dout")
+
+
+@pytest.mark.parametrize(("graph", "updates"), [(True, True), (True, False), (False, False)])
+def test_stages_of_jit_partial_bind_arguments(graph, updates):
+    def f(m, x):
+        m.calls.value += 1
+        return x @ m.w.value
+
+    model = Layer(3, nnx.Rngs(0))
+    jitted = nnx.jit_partial(f, model, graph=graph, graph_updates=updates)
+    compiled = jitted.lower(X).compile()
+    for n in (1, 2):
+        assert jnp.allclose(compiled(X), X @ model.w.value) and int(model.calls.value) == n
+    assert jnp.allclose(jitted(X), X @ model.w.value) and jitted.eval_shape(X).shape == (3,)
+    shared = nnx.Dict(a=model.w, b=model.w)
+    if not graph:
+        with pytest.raises(ArgumentError, match="jit_partial, graph=False: expected a tree"):
+            nnx.jit_partial(lambda m: None, shared, graph=False)
+
+
+def test_cached_partial_binds_a_copy_that_shares_variables():
+    model = Layer(3, nnx.Rngs(0))
+
+    @nnx.jit
+    def f(bound, m):
+        assert bound is not m and bound.w is m.w
+        m.calls.value += 1
+        return bound
+
+    g = nnx.cached_partial(f, model)
+    bound = g(model)
+    assert bound is not model and bound.w is model.w and g(model) is bound and int(model.calls.value) == 2
+
+    def grow(m):
+        m.more = nnx.Variable(jnp.array(0))
+
+    with pytest.raises(TraceError, match="cached_partial: expected bound modules that keep their structure, got the"):
+        nnx.cached_partial(nnx.jit(grow), model)()
+    with pytest.raises(ArgumentError, match="cached_partial: expected graph=True and graph_updates=True"):
+        nnx.cached_partial(f, model, graph=False)

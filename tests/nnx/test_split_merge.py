@@ -297,3 +297,12 @@ def test_states_are_nested_mappings():
         state.z
     with pytest.raises(TreeError, match=r"replace_by_pure_dict, a\.q"):
         state.replace_by_pure_dict({"a": {"q": 1}})
+
+
+def test_a_variable_is_split_by_filters_and_merged():
+    v = nnx.Param(jnp.array(1.0))
+    graphdef, stats, params, rest = nnx.split(v, nnx.BatchStat, nnx.Param, ...)
+    assert params is v and not stats and not rest
+    assert nnx.merge(graphdef, stats, params, rest) is v
+    nnx.update(v, stats, params.replace(jnp.array(2.0)), rest)
+    assert float(v.value) == 2.0

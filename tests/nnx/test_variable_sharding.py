@@ -257,3 +257,17 @@ def test_specs_of_shard_map_reach_the_variables_of_the_caller():
         check(model)
         assert model.kernel.value.sharding == NamedSharding(mesh, P(None, "a"))
         assert model.bias.value.sharding.is_fully_replicated
+
+
+def test_abstract_models_keep_the_mesh_of_each_variable():
+    first, second = auto_mesh((2, 4), ("a", "b")), auto_mesh((1, 8), ("c", "d"))
+
+    class Model(nnx.Module):
+        def __init__(self):
+            self.one = nnx.Param(jnp.ones((8, 8)), out_sharding=("a", "b"), mesh=first)
+            self.two = nnx.Param(jnp.ones((8, 8)), out_sharding=("c", "d"), mesh=second)
+
+    assert Model().one.value.sharding == NamedSharding(first, P("a", "b"))
+    abstract = nnx.as_abstract(nnx.eval_shape(Model))
+    assert abstract.one.value.sharding == NamedSharding(first, P("a", "b"))
+    assert abstract.two.value.sharding == NamedSharding(second, P("c", "d"))

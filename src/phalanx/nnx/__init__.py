@@ -206,7 +206,12 @@ if TYPE_CHECKING:
     )
     from phalanx.nnx.transforms.lifted_eval_shape import eval_shape as eval_shape, make_jaxpr as make_jaxpr
     from phalanx.nnx.transforms.lifted_jit import jit as jit, jit_partial as jit_partial
-    from phalanx.nnx.transforms.lifted_vmap import pmap as pmap, shard_map as shard_map, vmap as vmap
+    from phalanx.nnx.transforms.lifted_vmap import (
+        pmap as pmap,
+        shard_map as shard_map,
+        transform_metadata as transform_metadata,
+        vmap as vmap,
+    )
     from phalanx.nnx.transforms.lifting import (
         cached_partial as cached_partial,
         from_tree as from_tree,
@@ -292,7 +297,7 @@ _NAMES = {
         "nnx.transforms.lifted_checkify": "checkify",
         "nnx.transforms.lifted_eval_shape": "eval_shape make_jaxpr",
         "nnx.transforms.lifted_jit": "jit jit_partial",
-        "nnx.transforms.lifted_vmap": "pmap shard_map vmap",
+        "nnx.transforms.lifted_vmap": "pmap shard_map transform_metadata vmap",
         "nnx.transforms.lifting": "cached_partial from_tree to_tree",
         "nnx.transforms.state_axes": "Carry prefix StateAxes StateSharding",
         "nnx.variable": (

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from phalanx import nn, numpy as jnp, random
 from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, TreeError, dtypes
 from phalanx.nnx.filters import Filter, to_predicate
+from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.graphlib import Path, clone, iter_graph
 from phalanx.nnx.objects import Object
 from phalanx.nnx.trace_level import describe
@@ -397,8 +398,21 @@ def _iter_streams(node: PyTree, only: Filter = ...) -> Iterator[tuple[Path, RngS
             yield path, value
 
 
-def _replace_keys(node: PyTree, only: Filter, new_key: Callable[[Path, RngStream, PRNGKey], PRNGKey]) -> SplitBackups:
-    """Replace the key of each stream by a function of the next key, and return the previous state."""
+def _replace_keys(
+    node: PyTree, only: Filter, new_key: Callable[[Path, RngStream, PRNGKey], PRNGKey], mode: GraphMode
+) -> Any:
+    """Replace the key of each stream by a function of the next key, and return the previous state.
+
+    Unless the mode writes structures back, the streams are replaced in a copy, which is returned; it shares all other
+    variables.
+    """
+    if not mode.updates:
+        copy = clone(node, variables=False, graph=mode.graph)
+        for path, stream in list(_iter_streams(copy, only)):
+            key = new_key(path, stream, stream())
+            stream.key, stream.count = stream.key.copy(), stream.count.copy()
+            stream.set_key(key)
+        return copy
     # Saved after the draw of the new key, so that restored streams do not repeat that draw.
     backups = []
     for path, stream in _iter_streams(node, only):
@@ -429,7 +443,8 @@ def split_rngs(
       graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
-      `SplitBackups`, with which `restore_rngs` restores the streams.
+      `SplitBackups`, with which `restore_rngs` restores the streams. With `graph=False` or `graph_updates=False`, the
+      node is not changed, and a copy with other streams is returned.
 
     Raises:
       ArgumentError: `squeeze` with several keys.
@@ -441,8 +456,10 @@ def split_rngs(
       ...     rngs.default.key.shape
       (3,)
     """
+    mode = resolve_mode(graph, graph_updates)
     if node is MISSING:
-        return _decorate(lambda args: split_rngs(args, splits=splits, only=only, squeeze=squeeze))
+        options = dict(splits=splits, only=only, squeeze=squeeze, graph=mode.graph, graph_updates=mode.updates)
+        return _decorate(lambda args: split_rngs(args, **options), mode)
     # Squeezing is for code that treats a single replica like many: the key changes, its shape does not.
     if squeeze and splits not in (1, (1,)):
         raise ArgumentError(
@@ -456,7 +473,7 @@ def split_rngs(
         keys = random.split(key, splits)
         return keys[0] if squeeze else keys
 
-    return _replace_keys(node, only, split)
+    return _replace_keys(node, only, split, mode)
 
 
 def fork_rngs(
@@ -471,7 +488,8 @@ def fork_rngs(
       graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
-      `SplitBackups`, with which `restore_rngs` restores the streams.
+      `SplitBackups`, with which `restore_rngs` restores the streams. With `graph=False` or `graph_updates=False`, the
+      node is not changed, and a copy with other streams is returned.
 
     Examples:
       >>> from phalanx import nnx
@@ -480,22 +498,27 @@ def fork_rngs(
       ...     rngs.default.key.shape
       (3,)
     """
+    mode = resolve_mode(graph, graph_updates)
     if node is MISSING:
-        return _decorate(lambda args: fork_rngs(args, split=split))
+        options = dict(split=split, graph=mode.graph, graph_updates=mode.updates)
+        return _decorate(lambda args: fork_rngs(args, **options), mode)
 
     def fork(path: Path, stream: RngStream, key: PRNGKey) -> PRNGKey:
         count = _get_count(split, path, stream)
         return key if count is None else random.split(key, count)
 
-    return _replace_keys(node, ..., fork)
+    return _replace_keys(node, ..., fork, mode)
 
 
-def _decorate(change: Callable[[Any], SplitBackups]) -> Callable:
+def _decorate(change: Callable[[Any], Any], mode: GraphMode) -> Callable:
     """A decorator that changes the streams in the arguments of each call, and restores them afterwards."""
 
     def decorate(fun: Callable) -> Callable:
         @functools.wraps(fun)
         def call(*args: Any, **kwargs: Any) -> Any:
+            if not mode.updates:
+                new_args, new_kwargs = change((args, kwargs))
+                return fun(*new_args, **new_kwargs)
             with change((args, kwargs)):
                 return fun(*args, **kwargs)
 

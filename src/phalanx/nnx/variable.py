@@ -82,7 +82,7 @@ class Variable:
     Args:
       value: an array, or any pytree.
       eager_sharding: whether the value is sharded on creation; None follows `use_eager_sharding`.
-      hijax, ref: accepted for compatibility with Flax.
+      hijax, ref: must be false: variables are changed by `nnx` transformations only, not by plain ones.
       **metadata: metadata by name. `out_sharding` (a tuple of mesh axes, one for each dimension) shards the value over
         the mesh in context. `on_get_value`, `on_set_value` and `on_create_value` are hooks
         `hook(variable, value) -> value`; `on_add_axis` and `on_remove_axis` are called when `vmap` or `scan` add or
@@ -131,6 +131,13 @@ class Variable:
         ref: object = None,
         **metadata: Any,
     ):
+        if hijax or ref:
+            raise ArgumentError(
+                f"{type(self).__name__}, argument {'hijax' if hijax else 'ref'}",
+                expected="False, since plain transformations such as phalanx.jit do not change variables",
+                got="True",
+                fix="omit it, and use the nnx transformation (nnx.jit, nnx.grad, nnx.vmap, ...)",
+            )
         # An initializer of `with_metadata` returns the value together with its metadata.
         if type(value) is VariableMetadata:
             metadata = {**value.metadata, **metadata}

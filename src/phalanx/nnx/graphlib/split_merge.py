@@ -35,7 +35,9 @@ from phalanx.tree import tree_map
 from phalanx.typing import PyTree
 
 
-def _get_state(graph: Graph, node: PyTree) -> State:
+def _get_state(graph: Graph, node: PyTree) -> Any:
+    if not isinstance(node, Object) and (isinstance(node, Variable) or is_array(node)):
+        return node
     return State.from_flat_path(graph.leaves(node))
 
 
@@ -125,7 +127,9 @@ def merge(graphdef: GraphDef, /, *states: Mapping, copy: bool = False, recreate_
             fix="pass the first element of the result of nnx.split: nnx.merge(graphdef, state)",
         )
     if graphdef.paths[0] == [()] or graphdef.paths[1] == [()]:  # the root itself is a variable or an array
-        return build_from_leaves(graphdef, {(): states[0]}, "merge", copy)
+        # A filter that does not match the root gives an empty state.
+        leaf = next((s for s in states if not (isinstance(s, State) and not s)), states[0])
+        return build_from_leaves(graphdef, {(): leaf}, "merge", copy)
     if len(states) == 1 and type(states[0]) is State and not copy:
         # The common case avoids paths. If the state does not fit, the slower code below reports where.
         with contextlib.suppress(StructureMismatch):
@@ -597,7 +601,7 @@ def flatten(node: PyTree, /, *, graph: bool | None = None, **_: object) -> tuple
       [('a', 0)]
     """
     found = _get_graph("flatten", node, graph)
-    return found.definition, _get_state(found, node).flat_state()
+    return found.definition, FlatState(found.leaves(node))
 
 
 def unflatten(graphdef: GraphDef, state: Mapping, /, **_: object) -> Any:

@@ -190,8 +190,12 @@ def _group_leaves(
 def split_leaves(
     items: Iterable[tuple[Path, Any]], filters: tuple[Filter, ...], where: str, *, exhaustive: bool
 ) -> tuple[State, ...]:
-    """One state of leaves for each filter; with `exhaustive`, a filter must match every leaf."""
-    return tuple(State.from_flat_path(g.items()) for g in _group_leaves(items, filters, where, exhaustive=exhaustive))
+    """One state of leaves for each filter, or the leaf itself if it is the root.
+
+    With `exhaustive`, a filter must match every leaf.
+    """
+    groups = [g._items for g in _group_leaves(items, filters, where, exhaustive=exhaustive)]
+    return tuple(g[()] if () in g else State.from_flat_path(g) for g in groups)
 
 
 def unwrap_single(groups: tuple) -> Any:

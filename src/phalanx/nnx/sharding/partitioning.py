@@ -167,7 +167,8 @@ def abstract_with_sharding(tree: PyTree, mesh: Mesh | None = MISSING) -> PyTree:
 
     Args:
       tree: a state or a module of arrays or shapes.
-      mesh: the mesh; the mesh in context if omitted. Without a mesh, the shapes have no shardings.
+      mesh: the mesh; if omitted, that in the metadata of each variable, or else the mesh in context. Without a mesh,
+        the shapes have no shardings.
 
     Returns:
       A tree of `ShapeDtypeStruct`s.
@@ -178,11 +179,17 @@ def abstract_with_sharding(tree: PyTree, mesh: Mesh | None = MISSING) -> PyTree:
       >>> nnx.abstract_with_sharding({"w": jnp.ones(3)}, None)
       {'w': ShapeDtypeStruct(shape=(3,), dtype=float32)}
     """
-    mesh = state.context.mesh if mesh is MISSING else mesh
-    if mesh is None:
-        return tree_map(lambda x: ShapeDtypeStruct(x.shape, x.dtype), tree)
-    shardings = get_named_sharding(tree, mesh)
-    return tree_map(lambda x, s: ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
+
+    def convert(x: Any) -> Any:
+        over = state.context.mesh if mesh is MISSING else mesh
+        if mesh is MISSING and isinstance(x, Variable):
+            over = x.get_metadata("mesh", over)
+        if over is None:
+            return tree_map(lambda leaf: ShapeDtypeStruct(leaf.shape, leaf.dtype), x)
+        shardings = get_named_sharding(x, over)
+        return tree_map(lambda leaf, s: ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=s), x, shardings)
+
+    return tree_map(convert, tree, is_leaf=is_variable)
 
 
 as_abstract = abstract_with_sharding

@@ -72,10 +72,11 @@ class _Stage:
       stage: the stage of the inner function.
       owner: the compiled function.
       definition: the structure of the modules in the arguments.
+      bound: the first arguments, which `jit_partial` binds.
     """
 
-    def __init__(self, stage: Any, owner: LiftedJit, definition: GraphDef):
-        self._stage, self._owner, self._definition = stage, owner, definition
+    def __init__(self, stage: Any, owner: LiftedJit, definition: GraphDef, bound: tuple = ()):
+        self._stage, self._owner, self._definition, self._bound = stage, owner, definition, bound
 
     @property
     def _outcome(self) -> OutputSpec:
@@ -110,7 +111,11 @@ class _Stage:
 
     def _advance(self, kind: type, stage: Any) -> Any:
         """The next stage of the same function."""
-        return kind(stage, self._owner, self._definition)
+        return kind(stage, self._owner, self._definition, self._bound)
+
+    def bind(self, args: tuple) -> Any:
+        """The same stage with bound first arguments."""
+        return type(self)(self._stage, self._owner, self._definition, args)
 
     def __repr__(self) -> str:
         return f"nnx.{self._stage!r}"
@@ -209,7 +214,7 @@ class Compiled(_Stage):
           ArgumentTypeError: an argument has another shape, dtype or sharding.
           TraceError: an argument is a tracer.
         """
-        parts, pure_args, pure_kwargs = self._owner.flatten(args, kwargs)
+        parts, pure_args, pure_kwargs = self._owner.flatten((*self._bound, *args), kwargs)
         # Definitions are interned, so that identity means equality.
         definition = parts.graph.definition
         if definition is not self._definition:
@@ -244,7 +249,7 @@ class LiftedJit:
     """
 
     def __init__(self, fun: Callable, options: dict[str, Any], mode: GraphMode):
-        self._fun, self._mode = fun, mode
+        self._fun, self.mode = fun, mode
         self._in_shardings = options.pop("in_shardings")
         self._out_shardings = options.pop("out_shardings")
         self._options = options
@@ -333,7 +338,7 @@ class LiftedJit:
           args, kwargs: the caller's arguments.
         """
         dynamic, named, statics = self._take_statics(args, kwargs)
-        parts = flatten_arguments((dynamic, named), self._mode, "jit")
+        parts = flatten_arguments((dynamic, named), self.mode, "jit")
         pure_args, pure_kwargs = parts.to_pure()
         values = {k: x.value for k, x in statics}
         pure_kwargs |= {k: x for k, x in values.items() if isinstance(k, str)}
@@ -343,7 +348,7 @@ class LiftedJit:
         """Call the inner function, and add the compiled program to the cache of the fast path if possible."""
         parts, pure_args, pure_kwargs = self.flatten(args, kwargs)
         inner, inputs = self._get_inner(parts)
-        if self._mode.updates and state.trace is None and inputs is not None and place_variables(parts, inputs):
+        if self.mode.updates and state.trace is None and inputs is not None and place_variables(parts, inputs):
             # The types have changed, and the program is not added to the cache under the ones before.
             parts, pure_args, pure_kwargs = self.flatten(args, kwargs)
             return write_back(parts, inner(*pure_args, **pure_kwargs))
@@ -358,13 +363,13 @@ class LiftedJit:
     def _get_inner(self, parts: LiftedArguments) -> tuple[Any, InputPrefix | None]:
         """The compiled function of pure arguments, and `in_shardings`; with shardings one for each structure."""
         if self._in_shardings is None and self._out_shardings is None:
-            function = _Compiled(self._fun, mode=self._mode)
+            function = _Compiled(self._fun, mode=self.mode)
             return self._inner.get_or_make(None, lambda: (plain_jit(function, **self._options), None))
         key = parts.graph.definition, parts.tree
         if (found := self._inner.get(key)) is None:
             inputs = InputPrefix("jit, in_shardings", self._in_shardings, parts)
             shardings = inputs.to_pure(parts)[0] if self._in_shardings is not None else None
-            sharded = _Sharded(self._fun, self._out_shardings, inputs, self._mode)
+            sharded = _Sharded(self._fun, self._out_shardings, inputs, self.mode)
             inner = plain_jit(sharded, in_shardings=shardings, out_shardings=sharded.out_shardings, **self._options)
             found = self._inner[key] = inner, None if shardings is None else inputs
         return found
@@ -599,4 +604,23 @@ def jit_partial(fun: Callable, *partial_args: Any, **options: Any) -> Callable:
       >>> float(double(3.0))
       6.0
     """
-    return functools.partial(jit(fun, **options), *partial_args)
+    jitted = jit(fun, **options)
+    if not jitted._jit.mode.graph:
+        flatten_arguments(partial_args, jitted._jit.mode, "jit_partial")
+    return JitPartial(jitted, *partial_args)
+
+
+class JitPartial(functools.partial):
+    """A compiled function with bound first arguments, and the stages of the compiled function."""
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace the function for arguments of these types: the first stage."""
+        return self.func.trace(*self.args, *args, **kwargs).bind(self.args)  # type: ignore[attr-defined]
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Trace and lower the function for arguments of these types: the second stage."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the shapes of the results, with states for modules, without compiling."""
+        return self.trace(*args, **kwargs).out_info

@@ -78,9 +78,16 @@ class AxisMetadata:
         for variable, axis in zip(inside.variables, axes):
             if isinstance(axis, int):
                 variable.add_axis(axis, self.name)
-        if not self.is_named or (rebuild := outputs.outcome.rebuild) is None:
+        if not self.is_named:
             return
-        new_axes = iter([s for o, s in zip(outputs.outcome.origins, specs) if o.kind == "new"])
+        outcome = outputs.outcome
+        outcome.metadata = [
+            (n, rename_axis(m, axes[n], self.name, add=True) if isinstance(axes[n], int) else m)
+            for n, m in outcome.metadata
+        ]
+        if (rebuild := outcome.rebuild) is None:
+            return
+        new_axes = iter([s for o, s in zip(outcome.origins, specs) if o.kind == "new"])
         for n, (number, (kind, metadata)) in enumerate(zip(rebuild.variables, rebuild.kinds)):
             axis = next(new_axes) if number is None else axes[number]
             if isinstance(axis, int):
@@ -204,6 +211,47 @@ def vmap(
     )
     options = {"in_axes": in_axes, "out_axes": out_axes}
     return _map_modules("vmap", transform, f, options, resolve_mode(graph, graph_updates), transform_metadata)
+
+
+@decorator_if_missing
+def transform_metadata(
+    f: Any = MISSING,
+    *,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
+    partition: AxisName | None,
+    graph: bool | None = None,
+) -> Any:
+    """Call a function with modules whose dimension names lack a dimension, which its results regain.
+
+    It changes metadata only: combine it with a transformation of arrays that maps this dimension.
+
+    Args:
+      f: the function. If omitted, a decorator is returned.
+      in_axes: the dimension that the function does not see, as in `vmap`.
+      out_axes: the dimension to insert into the names of new variables.
+      partition: the name of the dimension; None for one without a name.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
+
+    Returns:
+      The function, or a decorator. Changes to modules are written back to the caller's modules.
+
+    Examples:
+      >>> import phalanx.numpy as jnp
+      >>> from phalanx import nnx
+      >>> @nnx.transform_metadata(in_axes=0, partition="layers")
+      ... def get_names(w):
+      ...     return list(w.out_sharding)
+      >>> get_names(nnx.Param(jnp.ones((3, 2)), out_sharding=("layers", "model")))
+      ['model']
+    """
+
+    def keep(function: Callable, **options: Any) -> Callable:
+        return function
+
+    options = {"in_axes": in_axes, "out_axes": out_axes}
+    mode = resolve_mode(graph, graph_updates=False)
+    return _map_modules("transform_metadata", keep, f, options, mode, {PARTITION_NAME: partition})
 
 
 @decorator_if_missing

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from phalanx.core import ArgumentError, TraceError, state
 from phalanx.engine.cache import Cache
-from phalanx.nnx.graph_mode import FULL, GraphMode
+from phalanx.nnx.graph_mode import FULL, GraphMode, resolve_mode
 from phalanx.nnx.graphlib import (
     Graph,
     GraphDef,
@@ -33,6 +33,8 @@ from phalanx.nnx.graphlib import (
     Walk,
     build,
     check_is_tree,
+    clone,
+    describe_difference,
     format_path,
     get_entry,
     get_joint_graph,
@@ -638,9 +640,9 @@ def insert_static(static: Mapping[Any, Any], dynamic: Sequence[Any]) -> tuple:
 def cached_partial(
     f: Callable, *cached_args: Any, graph: bool | None = None, graph_updates: bool | None = None
 ) -> Callable:
-    """Bind the first arguments of a function, for compatibility with Flax.
+    """Bind the first arguments of a function: copies of the modules, which share their variables.
 
-    Modules whose structure is unchanged are never traversed again, so that nothing remains to be cached.
+    Modules whose structure is unchanged are never traversed again, so that nothing else remains to be cached.
 
     Args:
       f: the function.
@@ -650,12 +652,39 @@ def cached_partial(
     Returns:
       The function of the other arguments.
 
+    Raises:
+      ArgumentError: in a mode without shared references or updates of the structure, in which nothing can be cached.
+      TraceError: when called, if the function changes the structure of a bound module.
+
     Examples:
       >>> from phalanx import nnx
       >>> nnx.cached_partial(lambda w, x: w * x, nnx.Param(2.0))(3.0)
       6.0
     """
-    return functools.partial(f, *cached_args)
+    if not resolve_mode(graph, graph_updates).updates:
+        raise ArgumentError(
+            "cached_partial",
+            expected="graph=True and graph_updates=True",
+            got="another mode",
+            fix="pass functools.partial(f, module): in this mode no structure is written back",
+        )
+    bound = clone(cached_args, variables=False, graph=True)
+    definition = flatten_arguments(bound).graph.definition
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        out = f(*bound, *args, **kwargs)
+        now = flatten_arguments(bound).graph.definition
+        if now is not definition:
+            raise TraceError(
+                "cached_partial",
+                expected="bound modules that keep their structure",
+                got=describe_difference(definition, now),
+                fix="pass the module in each call instead of binding it, so that changes of its structure reach it",
+            )
+        return out
+
+    return call
 
 
 def write_back(parts: LiftedArguments, outputs: Outputs, makers: Sequence[Lifted] = ()) -> Any:
