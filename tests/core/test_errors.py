@@ -3,10 +3,13 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 from tests.processes import run_python
 
-from phalanx import errors
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import errors, lax, nnx
 
 
 def test_the_text_shows_the_four_fields():
@@ -117,3 +120,43 @@ def test_an_array_of_more_bytes_than_xla_can_count_is_refused_with_the_users_lin
         assert line.startswith(f"shape: expected less than 2**63 bytes, which are {2**61} elements of {name}, got (")
     fix = "  Fix: check the computation of the sizes, or process the data in parts."
     assert text.splitlines()[1::2] == [f"{fix} {line}" for line in range(4, 10)]
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: phalanx.sharding.Mesh(np.arange(8), ("a",)),
+            "Mesh, argument devices: expected an array of devices, got one with np.int64(0).\n"
+            "  Fix: pass np.array(phalanx.devices()).reshape((8,)), or make_mesh((8,), names).",
+        ),
+        (
+            lambda: phalanx.named_scope(3).__enter__(),
+            "named_scope, argument name: expected a string, got 3.\n  Fix: pass '3'.",
+        ),
+        (
+            lambda: lax.scan(lambda c, _: (c, None), 1.0, None, length=-2),
+            "scan, argument length: expected a number of iterations of at least 0, got -2.\n"
+            "  Fix: check the computation of the length.",
+        ),
+        (
+            lambda: lax.pad(jnp.ones(3), 0.0, [(1, 1)]),
+            "lax.pad padding_config: expected (low, high, interior) for each dimension of f32[3], got ((1, 1),).\n"
+            "  Fix: pass 1 tuples of three numbers, (0, 0, 0) for a dimension without padding.",
+        ),
+        (
+            lambda: nnx.Linear(-3, 4, rngs=nnx.Rngs(0)),
+            "nn.initializers.variance_scaling shape: expected sizes of at least 0, got (-3, 4).\n"
+            "  Fix: check the number of features -3.",
+        ),
+        (
+            lambda: nnx.Conv(3, 4, (3,), rngs=nnx.Rngs(0))(jnp.ones(3)),
+            "nnx.Conv, inputs: expected 1 spatial dimensions before the features, as in kernel_size, got shape (3,).\n"
+            "  Fix: reshape the inputs to (*batch, *spatial, features).",
+        ),
+    ],
+)
+def test_small_mistakes_are_named(make, text):
+    with pytest.raises(errors.PhalanxError) as error:
+        make()
+    assert str(error.value) == text

@@ -1,7 +1,9 @@
+import os
 import subprocess
 import sys
 
 import pytest
+from tests.processes import run_python
 
 from phalanx.engine import client
 
@@ -95,3 +97,46 @@ def test_a_plugin_without_a_gpu_is_a_warning_unless_it_was_asked_for(tmp_path):
     assert "BackendError" in run("client.devices()", PHALANX_PLATFORMS="cuda,cpu")
     assert "BackendError" in run("client.devices('cuda')")
     assert run("print(client.devices('cpu'))") == "[CpuDevice(id=0)]\n"
+
+
+def test_a_number_of_devices_out_of_range_is_refused_at_once():
+    for code, number in (("", 100_000), ("client.configure(num_cpu_devices=0)", 8)):
+        environment = {"PYTHONPATH": ":".join(sys.path), "PHALANX_NUM_CPU_DEVICES": str(number)}
+        code = f"from phalanx.engine import client\n{code}\nclient.devices('cpu')"
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=30)
+        assert "expected at least 1 and at most 16384 virtual CPU devices, got" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_gets_an_error_and_does_not_wait_for_threads_of_its_parent():
+    text = run_python(
+        """
+        import os, warnings
+        from phalanx.engine.client import BackendError
+        import numpy as np
+        import phalanx, phalanx.numpy as jnp
+        warnings.simplefilter("ignore")
+        f, x = phalanx.jit(lambda x: x * 2), jnp.arange(8.0)
+        f(x), x + 1, np.asarray(x)
+        child = os.fork()
+        if not child:
+            for use in (lambda: f(x), lambda: x + 1, lambda: jnp.ones(3), phalanx.devices, lambda: phalanx.grad(f)(1.0)):
+                try:
+                    use()
+                except BackendError as error:
+                    message = str(error)
+                    print(message.split(":")[0])
+            print(message)
+            print(np.asarray(x).sum(), flush=True)
+            os._exit(0)
+        print(os.waitpid(child, 0)[1], f(x).sum(), flush=True)
+        """
+    )
+    assert text == (
+        "use of devices in a forked process\n"
+        * 5
+        + "use of devices in a forked process: expected a process that starts devices of its own, got one forked after its "
+        "parent had started them, whose threads it lacks, so that it would wait for ever.\n"
+        "  Fix: start processes with multiprocessing.get_context('spawn'), or fork before the first array is made.\n"
+        "28.0\n0 56.0\n"
+    )

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import warnings
+import zlib
 
 import numpy as np
 import pytest
@@ -233,3 +234,48 @@ def test_the_public_functions_set_the_folder_and_reset_the_counts(cache):
     public.reset_cache()
     assert compilation_cache.counts() == {"hits": 0, "misses": 0, "writes": 0}
     assert counted(lambda: works(compiled(ADD_ONE)))["hits"] == 1  # the entry is still there
+
+
+def test_a_folder_that_everyone_may_write_to_is_not_used(cache):
+    compiled(ADD_ONE)
+    directory = cache().directory
+    os.chmod(directory, 0o777)
+    with pytest.warns(CompilationCacheWarning) as warned:
+        assert counted(lambda: works(compiled(ADD_ONE))) == {"hits": 0, "misses": 0, "writes": 0}
+    assert [str(w.message) for w in warned] == [
+        f"compilation cache, folder {directory}: expected one that only trusted users can write to, since its entries are "
+        "executed, got the mode drwxrwxrwx, so it is not used.\n"
+        f"  Fix: run chmod o-w {directory}, and remove entries that are not yours."
+    ]
+    os.chmod(directory, 0o775)
+    assert counted(lambda: works(compiled(ADD_ONE))) == {"hits": 1, "misses": 0, "writes": 0}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink(f"{path}.target", path), os.mkdir])
+def test_an_entry_that_is_no_file_is_neither_waited_for_nor_followed(cache, make):
+    compiled(ADD_ONE)
+    (name,) = entries(cache)
+    path = os.path.join(cache().directory, name)
+    os.rename(path, f"{path}.target")
+    make(path)
+    with pytest.warns(CompilationCacheWarning):
+        assert counted(lambda: works(compiled(ADD_ONE)))["hits"] == 0
+
+
+def test_entries_are_readable_by_their_owner_only(cache):
+    before = os.umask(0)
+    try:
+        compiled(ADD_ONE)
+    finally:
+        os.umask(before)
+    directory = cache().directory
+    assert os.stat(directory).st_mode & 0o777 == 0o700
+    assert [os.stat(os.path.join(directory, name)).st_mode & 0o777 for name in entries(cache)] == [0o600]
+
+
+def test_an_entry_that_unpacks_to_far_more_than_its_size_is_refused():
+    bomb = zlib.compress(bytes(10_000_000))
+    head = compilation_cache._MAGIC + compilation_cache._digest("key", bomb)
+    assert compilation_cache._decode(head + bomb, "key") is None
+    # A payload of our own that compresses as well is stored as it is.
+    assert compilation_cache._decode(compilation_cache._encode(bytes(1_000_000), "key"), "key") == bytes(1_000_000)

@@ -9,7 +9,21 @@ from phalanx.core.error_classes import ArgumentTypeError, ConcretizationTypeErro
 
 X = np.zeros((2, 3), np.float32)
 
+
+def _pair(x):
+    return x, x
+
+
 MESSAGES = {
+    "concatenate scalars": (lambda: jnp.concatenate([1.0, 2.0]),
+        "concatenate, array 0: expected at least one dimension, along which the arrays are joined, got ().\n"
+        "  Fix: pass axis=None, or join scalars with jnp.stack or jnp.array."),
+    "frompyfunc": (lambda: jnp.frompyfunc(lambda x: x, -1, 1),
+        "frompyfunc, argument nin: expected a number of at least 0, got -1.\n"
+        "  Fix: pass the number of arguments of the function."),
+    "frompyfunc results": (lambda: jnp.frompyfunc(_pair, 1, 3)(X),
+        "_pair: expected 3 results, as declared by nout, got 2.\n"
+        "  Fix: pass nout=2 to frompyfunc, or return 3 results."),
     "sum axis": (lambda: jnp.sum(X, axis=2),
         "sum, argument axis: expected an axis of an array of rank 2, got 2.\n  Fix: give an integer from -2 to 1."),
     "sum twice": (lambda: jnp.sum(X, axis=(0, 0)),

@@ -1,5 +1,8 @@
 """Host functions called from compiled programs."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from phalanx.experimental import io_callback
@@ -211,3 +214,21 @@ def test_callbacks_on_a_mesh_receive_unsharded_arrays():
     )
     np.testing.assert_array_equal(f(x), np.arange(8) * 2)
     assert seen == [(8,)]
+
+
+@pytest.mark.parametrize("num_devices", [1, 8])
+def test_failed_callbacks_do_not_keep_their_operands(num_devices):
+    operands = []
+
+    def fail(x):
+        operands.append(weakref.ref(x))
+        raise KeyError("from the host")
+
+    mesh = phalanx.sharding.Mesh(phalanx.devices()[:num_devices], ("d",))
+    x = phalanx.device_put(np.ones(8), phalanx.NamedSharding(mesh, phalanx.P("d")))
+    f = phalanx.jit(lambda x: phalanx.pure_callback(fail, SHAPE, x))
+    for _ in range(20):
+        with pytest.raises(KeyError, match="from the host"):
+            f(x).block_until_ready()
+    gc.collect()
+    assert sum(operand() is not None for operand in operands) <= 5  # of the last few, for a debugger

@@ -25,11 +25,12 @@ from phalanx.core import absl_flags
 from phalanx.core.error_classes import ArgumentError, ForbiddenError, OptionNameError
 from phalanx.core.options_without_effect import OPTIONS_WITHOUT_EFFECT
 from phalanx.engine import Cache, traceback_filtering as frames
+from phalanx.engine.client import is_forked
 from phalanx.engine.environment_variables import option_variables, read_option_variable
 
 _lock = threading.RLock()
 _declared: dict[str, Option] = {}
-_global_values: dict[str, Any] = {"mesh": None, "axes": (), "rows_share": False, "xla_metadata": ()}
+_global_values: dict[str, Any] = {"mesh": None, "axes": (), "rows_share": False, "xla_metadata": (), "is_forked": False}
 _aliases: dict[str, str] = {"x64_enabled": "enable_x64", "platform_name": "platforms"}
 _contexts: Cache[tuple[Any, ...], Context] = Cache("core.contexts", weak="values")
 
@@ -39,7 +40,8 @@ class Context:
 
     Attributes are the options declared with `traced=True`, `mesh` (the mesh in context, or None), `axes` (the named
     axes in scope), `rows_share` (whether each row of a `pmap` inside another mapped function runs on all devices of
-    that function) and `xla_metadata` (the metadata that operations carry, as pairs of strings).
+    that function), `xla_metadata` (the metadata that operations carry, as pairs of strings) and `is_forked` (whether
+    the process was forked after devices were started, so that no program compiled before can run).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_values")
@@ -614,4 +616,18 @@ current_scope: Final[Callable[[], OptionScope]] = _current.get
 """Return the scope of the running code; `current_scope().context` is `state.context` in a third of the time."""
 state = State()
 config = Config()
+
+
+def _forget_programs() -> None:
+    """In a forked process, change every context, so that calls find no program of the parent and report the fork."""
+    global _lock
+    if is_forked():
+        _lock = threading.RLock()  # Another thread of the parent may have held it.
+        _global_values["is_forked"] = True
+        for scope in list(_scopes):
+            scope.context = scope.context.replace(is_forked=True)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_programs)
 frames.take_mode(lambda: traceback_filtering.value)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from phalanx.core.config import state
+from phalanx.core.error_classes import ArgumentTypeError
 from phalanx.engine import PACKAGE, api_boundary, current_traceback as current_traceback, is_internal, user_frames
 
 
@@ -135,11 +136,18 @@ def named_scope(name: str) -> Iterator[None]:
     Returns:
       A context manager.
 
+    Raises:
+      ArgumentTypeError: the name is no string.
+
     Examples:
       >>> import phalanx
       >>> with phalanx.named_scope("attention"):
       ...     pass
     """
+    if not isinstance(name, str):
+        raise ArgumentTypeError(
+            "named_scope, argument name", expected="a string", got=repr(name), fix=f"pass {str(name)!r}"
+        )
     before = state.scope
     state.scope = (*before, name)
     try:

@@ -59,6 +59,7 @@ def host_function(
             checked = check_results(name, function(*[np.array(operand) for operand in operands]), results)
         # Also KeyboardInterrupt and SystemExit, which the caller of the program must see.
         except BaseException as error:
+            operands = ()  # The traceback keeps this frame, whose operands are views of memory that XLA reuses.
             if num_partitions == 1:
                 raise keep_failure(error) from None
             keep_late_failure(error)

@@ -6,6 +6,7 @@ before the first client starts.
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -91,6 +92,34 @@ class _Clients:
     default: str | None = None
     cuda_plugin: Any = None
     lock = threading.RLock()
+    left_in_parent: ClassVar[dict[str, Client]] = {}  # of a forked process, which lacks their threads
+
+
+def is_forked() -> bool:
+    """Whether this process was forked from one that had started clients, and cannot use any."""
+    return bool(_Clients.left_in_parent)
+
+
+def check_not_forked() -> None:
+    """Raise a `BackendError` in a process that was forked after clients had started."""
+    if is_forked():
+        raise BackendError(
+            "use of devices in a forked process",
+            expected="a process that starts devices of its own",
+            got="one forked after its parent had started them, whose threads it lacks, so that it would wait for ever",
+            fix="start processes with multiprocessing.get_context('spawn'), or fork before the first array is made",
+        )
+
+
+def _leave_in_parent() -> None:
+    # The clients are kept, because their destructors would wait for the threads, too.
+    _Clients.left_in_parent.update(_Clients.started)
+    _Clients.started.clear()
+    _Clients.lock = threading.RLock()  # Another thread of the parent may have held it.
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_leave_in_parent)
 
 
 def started_clients() -> Mapping[str, Client]:
@@ -105,17 +134,14 @@ def configure(**changes: Any) -> None:
       **changes: fields of `Settings`.
 
     Raises:
-      BackendError: a client has been started with another value.
-      ValueError: the number of devices is below 1.
+      BackendError: a client has been started with another value, or the number of devices is out of range.
     """
     with _Clients.lock:
         settings = _Clients.settings._replace(**changes)
         if settings == _Clients.settings:
             return
-        if settings.num_cpu_devices is not None and settings.num_cpu_devices < 1:
-            raise BackendError(
-                "num_cpu_devices", expected="at least 1", got=settings.num_cpu_devices, fix="give a positive number"
-            )
+        if settings.num_cpu_devices is not None:
+            _check_num_devices("num_cpu_devices", settings.num_cpu_devices)
         for name in changes:
             _check_changeable(name, getattr(settings, name))
         _Clients.settings = settings
@@ -148,7 +174,22 @@ def _env_int(name: str) -> int | None:
         raise BackendError(
             variable, expected="a positive whole number", got=repr(text), fix=f"unset {variable} or give a number"
         )
+    _check_num_devices(option_variables(name)[0], int(text))
     return int(text)
+
+
+_MAX_CPU_DEVICES = 1 << 14
+
+
+def _check_num_devices(where: str, number: int) -> None:
+    """Refuse numbers that the engine would take minutes to start, or cannot represent."""
+    if not 1 <= number <= _MAX_CPU_DEVICES:
+        raise BackendError(
+            where,
+            expected=f"at least 1 and at most {_MAX_CPU_DEVICES} virtual CPU devices",
+            got=number,
+            fix="lower a program for more devices than that over an AbstractMesh",
+        )
 
 
 def _start_cpu(settings: Settings) -> Client:
@@ -256,6 +297,7 @@ def client(platform: str | None = None) -> Client:
                 raise BackendError(
                     "platform", expected=f"one of {sorted(_STARTERS)}", got=repr(platform), fix="name one of these"
                 )
+            check_not_forked()
             _Clients.started[name] = _STARTERS[name](_Clients.settings)
         return _Clients.started[name]
 

@@ -2,8 +2,8 @@
 
 Builds on jaxlib's serialized executables; `compiler` calls it, and `runtime.engine_options` provides the settings. An
 entry is one file with a digest in front. It is written under a temporary name and renamed when it is complete, so that
-the cache survives a crash while writing, a damaged file, and two writers at once. The folder must be writable by
-trusted users only, because an executable is machine code.
+the cache survives a crash while writing, a damaged file, and two writers at once. An executable is machine code, so a
+folder that every user may write to is not used, nor an entry that is a link or no file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import io
 import itertools
 import os
 import platform
+import stat
 import threading
 import time
 import warnings
@@ -32,6 +33,9 @@ Executable = TypeVar("Executable")
 _SUFFIX = ".phxc"
 _MAGIC = b"PHXC\x00\x01\r\n"  # A copy in text mode changes the line end, which reveals it.
 _DIGEST_BYTES = 32  # of SHA-256
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_MAX_RATIO = 50  # of the size of a payload to that of its entry; machine code is compressed to a third
 _STALE_SECONDS = 3600.0  # No process takes as long to write an entry, so the writer of an older file has crashed.
 
 
@@ -171,6 +175,8 @@ def cached(
       CompilationCacheError: an entry is bad or cannot be written, and `raise_errors` is set.
     """
     path = _path(key, cache)
+    if _is_open_to_others(os.path.dirname(path), cache):
+        return make()
     monitoring.record_event(monitoring.CACHE_REQUEST)
     start = time.perf_counter()
     payload, is_bad = _read(path, key, cache)
@@ -195,15 +201,35 @@ def cached(
     return executable
 
 
+def _is_open_to_others(directory: str, cache: CacheSettings) -> bool:
+    """Whether every user may write to the folder, which is reported."""
+    try:
+        mode = os.stat(directory).st_mode
+    except OSError:  # There is none yet.
+        return False
+    if not mode & stat.S_IWOTH or os.name == "nt":
+        return False
+    _complain(
+        cache,
+        f"folder {directory}",
+        "one that only trusted users can write to, since its entries are executed",
+        f"the mode {stat.filemode(mode)}, so it is not used",
+        f"run chmod o-w {directory}, and remove entries that are not yours",
+    )
+    return True
+
+
 def _read(path: str, key: str, cache: CacheSettings) -> tuple[bytes | None, bool]:
     """Read an entry; returns its payload or None, and whether the entry exists but is bad."""
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        # A pipe would block the reader, and a link could lead to any file.
+        with open(os.open(path, _READ), "rb") as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read() if is_file else b""
     except FileNotFoundError:
         return None, False
     except OSError as error:
-        _complain(cache, path, "a file that can be read", str(error))
+        _complain(cache, f"entry {path}", "a file that can be read", str(error))
         return None, True
     payload = _decode(content, key)
     if payload is None:
@@ -217,7 +243,7 @@ def _read(path: str, key: str, cache: CacheSettings) -> tuple[bytes | None, bool
 def _discard(path: str, cache: CacheSettings, got: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)
-    _complain(cache, path, "the executable as it was written", got)
+    _complain(cache, f"entry {path}", "the executable as it was written", got)
 
 
 def _write(path: str, content: bytes, cache: CacheSettings) -> None:
@@ -227,13 +253,13 @@ def _write(path: str, content: bytes, cache: CacheSettings) -> None:
     temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.tmp"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(temporary, "xb") as file:
+        with open(os.open(temporary, _WRITE, 0o600), "wb") as file:
             file.write(content)
         os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        _complain(cache, path, "a folder that can be written to", str(error))
+        _complain(cache, f"entry {path}", "a folder that can be written to", str(error))
         return
     _State.writes += 1
     if cache.max_bytes >= 0:
@@ -247,6 +273,8 @@ def _path(key: str, cache: CacheSettings) -> str:
 
 def _encode(payload: bytes, key: str) -> bytes:
     body = zlib.compress(payload, level=1)
+    if len(payload) > _MAX_RATIO * len(body):
+        body = zlib.compress(payload, level=0)  # stored; `_decode` refuses what unpacks to much more
     return _MAGIC + _digest(key, body) + body
 
 
@@ -254,7 +282,14 @@ def _decode(content: bytes, key: str) -> bytes | None:
     """The payload of a file; None if the file is damaged or belongs to another key."""
     start = len(_MAGIC) + _DIGEST_BYTES
     body = content[start:]
-    return zlib.decompress(body) if content[:start] == _MAGIC + _digest(key, body) else None
+    if content[:start] != _MAGIC + _digest(key, body):
+        return None
+    unpacking = zlib.decompressobj()
+    try:
+        payload = unpacking.decompress(body, _MAX_RATIO * len(body))
+    except zlib.error:
+        return None
+    return payload if unpacking.eof else None
 
 
 def _digest(key: str, body: bytes) -> bytes:
@@ -283,13 +318,11 @@ def _entries(directory: str) -> Iterator[tuple[str, float, int]]:
                 os.unlink(item.path)
 
 
-def _complain(cache: CacheSettings, path: str, expected: str, got: str) -> None:
-    error = CompilationCacheError(
-        f"compilation cache, entry {path}",
-        expected=expected,
-        got=got,
-        fix="ignore a single warning, since the entry is rewritten; if it recurs, check the disk and its permissions",
-    )
+_REWRITTEN = "ignore a single warning, since the entry is rewritten; if it recurs, check the disk and its permissions"
+
+
+def _complain(cache: CacheSettings, where: str, expected: str, got: str, fix: str = _REWRITTEN) -> None:
+    error = CompilationCacheError(f"compilation cache, {where}", expected=expected, got=got, fix=fix)
     if cache.raise_errors:
         raise error
     warnings.warn(CompilationCacheWarning(str(error)), stacklevel=3)

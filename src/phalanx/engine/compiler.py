@@ -15,7 +15,7 @@ import numpy as np
 from jaxlib import _jax
 from jaxlib._jax import LoadedExecutable as LoadedExecutable
 
-from phalanx.engine import compilation_cache, custom_call_partitioner, monitoring, runtime_errors
+from phalanx.engine import client, compilation_cache, custom_call_partitioner, monitoring, runtime_errors
 from phalanx.engine.client import Client, Device, DeviceList
 from phalanx.engine.error_record import PhalanxError
 
@@ -77,6 +77,7 @@ def compile_module(
     Raises:
       CompilerOptionError: XLA does not know an option, or does not accept its value.
     """
+    client.check_not_forked()
     compile_options = make_compile_options(devices, propagate_to_outputs, options, levels)
     compile_anew = functools.partial(_compile, module, devices, compile_options, host_callbacks, options or {})
     cache = compilation_cache.settings()
@@ -84,13 +85,13 @@ def compile_module(
         # A stored executable cannot refer to Python functions of another process.
         if cache.directory is None or host_callbacks or not is_cacheable:
             return compile_anew()
-        client = devices[0].client
+        backend = devices[0].client
         return compilation_cache.cached(
             compilation_cache.make_key(module, compile_options, devices),
             cache,
             make=compile_anew,
-            dump=client.serialize_executable,
-            revive=lambda stored: client.deserialize_executable(stored, DeviceList(tuple(devices)), compile_options),
+            dump=backend.serialize_executable,
+            revive=lambda stored: backend.deserialize_executable(stored, DeviceList(tuple(devices)), compile_options),
         )
 
 

@@ -6,19 +6,23 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import re
 import threading
+import traceback
+import types
 
 from jaxlib._jax import JaxRuntimeError as XlaRuntimeError
 
 _MARK = "phalanx-callback-failure-"
 _FIND_MARK = re.compile(_MARK + r"(\d+)")
 _FAILURES_KEPT = 256
-
+_FAILURES_WITH_LOCALS = 4
 
 _numbers = itertools.count(1)
 _kept: collections.OrderedDict[int, BaseException] = collections.OrderedDict()  # raised in callbacks, by number
+_frames: collections.deque[list[types.FrameType]] = collections.deque()  # of the callbacks that failed last
 _late: list[BaseException] = []  # the failures that were not raised into XLA
 _lock = threading.Lock()
 
@@ -26,13 +30,20 @@ _lock = threading.Lock()
 def keep_failure(error: BaseException) -> RuntimeError:
     """Store a callback's exception, and return the one to raise into XLA in its place.
 
-    XLA reports a failed callback as text only, so the exception is found again by the number in that text.
+    XLA reports a failed callback as text only, so the exception is found again by the number in that text. The local
+    variables of its frames, such as the operands, are kept for a debugger, but of the last few failures only.
     """
     with _lock:
         number = next(_numbers)
         _kept[number] = error
         while len(_kept) > _FAILURES_KEPT:
             _kept.popitem(last=False)
+        # Taken now, because raising the exception adds the frames of its reader, which are not ours to clear.
+        _frames.append([frame for frame, _ in traceback.walk_tb(error.__traceback__)])
+        older = _frames.popleft() if len(_frames) > _FAILURES_WITH_LOCALS else []
+    for frame in older:
+        with contextlib.suppress(RuntimeError):  # It is still running.
+            frame.clear()
     return RuntimeError(f"{_MARK}{number}")
 
 
@@ -41,11 +52,12 @@ def keep_late_failure(error: BaseException) -> None:
 
     A device that stops while others wait for it in a collective would make XLA end the process after a minute.
     """
-    _late.append(error)
+    if not _late:  # The others are not raised, and would hold their operands.
+        _late.append(error)
 
 
 def raise_late_failure() -> None:
-    """Raise the first stored exception, if there is one, and forget the others."""
+    """Raise the stored exception, if there is one."""
     if not _late:  # This runs at each wait for an array, which should not take the lock.
         return
     with _lock:

@@ -271,6 +271,13 @@ def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tupl
             got=shape,
             fix="use initializers.normal or initializers.uniform for vectors",
         )
+    if min(shape) < 0:
+        raise ShapeError(
+            "nn.initializers.variance_scaling shape",
+            expected="sizes of at least 0",
+            got=shape,
+            fix=f"check the number of features {min(shape)}",
+        )
     ndim = len(shape)
     names = ("in", "out", "batch")
     ins, outs, batch = (

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from phalanx.core import ArgumentError, ShapeDtypeStruct, Trace, source_info, state
+from phalanx.core import ArgumentTypeError, ShapeDtypeStruct, Trace, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.nnx.trace_level import check_trace_level, structure_version
 from phalanx.nnx.variable import MISSING, Static, Variable
@@ -253,7 +253,7 @@ class Object:
             self._marks = {**self._marks, name: value.is_data}
             value = value.value
         elif type(value) in (list, tuple) and any(type(x) is MarkedValue for x in value):
-            raise ArgumentError(
+            raise ArgumentTypeError(
                 f"{type(self).__name__}, setting {name!r}",
                 expected="nnx.data or nnx.static around the whole value of an attribute",
                 got=f"marked elements inside a {type(value).__name__}",

@@ -20,6 +20,7 @@ import numpy as np
 
 from phalanx.core import (
     ArgumentError,
+    ArgumentTypeError,
     ShardingError,
     check_allowed,
     disallow_mesh_context_manager,
@@ -270,6 +271,13 @@ class Mesh(_Axes):
         found: Mesh | None = _meshes.get(key)
         if found is not None:
             return found
+        if (other := next((d for d in flat if not hasattr(d, "platform")), None)) is not None:
+            raise ArgumentTypeError(
+                "Mesh, argument devices",
+                expected="an array of devices",
+                got=f"one with {other!r}",
+                fix=f"pass np.array(phalanx.devices()).reshape({devices.shape}), or make_mesh({devices.shape}, names)",
+            )
         if len(set(flat)) != len(flat) or (names and not flat):
             raise ArgumentError(
                 "Mesh",

@@ -178,6 +178,13 @@ def _scan_length(name: str, xs: PyTree, length: DimSize | None) -> Any:
         sizes.setdefault(aval.shape[0], i)
     if length is not None:
         length = operator.index(length) if not hasattr(length, "is_symbolic_dim") else length
+        if isinstance(length, int) and length < 0:
+            raise ArgumentError(
+                f"{name}, argument length",
+                expected="a number of iterations of at least 0",
+                got=length,
+                fix="check the computation of the length",
+            )
         sizes.setdefault(length, -1)
     if len(sizes) != 1:
         found = ", ".join(f"{s} ({'length' if i < 0 else f'xs{leaf_path(xs, i)}'})" for s, i in sizes.items())

@@ -127,7 +127,7 @@ class Pad(Primitive, name="pad"):
                 got=value.str_short(),
                 fix="pass a scalar, and pad with several values in several calls",
             )
-        if len(config) != x.ndim:
+        if len(config) != x.ndim or any(len(c) != 3 for c in config):
             raise ShapeError(
                 f"{where} padding_config",
                 expected=f"(low, high, interior) for each dimension of {x.str_short()}",

@@ -19,7 +19,6 @@ from phalanx.nnx.graphlib.graph_def import GraphDef, check_is_tree
 from phalanx.nnx.graphlib.graph_walk import Graph, Walk, get_entry, get_graph, iter_entries
 from phalanx.nnx.graphlib.states import (
     FlatState,
-    Key as Key,
     Path,
     State,
     check_shape,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import ArgumentError
+from phalanx.core import ArgumentError, ShapeError
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.nnx.layers.linear_layers import check_features
 from phalanx.nnx.layers.parameter_init import (
@@ -164,6 +164,13 @@ class _Convolution(Layer):
         """Convolve an array with any number of batch dimensions, which are flattened to one."""
         check_features(where, inputs, (-1,), (num_channels,))
         x = jnp.asarray(inputs)
+        if x.ndim <= len(self.kernel_size):
+            raise ShapeError(
+                f"{where}, inputs",
+                expected=f"{len(self.kernel_size)} spatial dimensions before the features, as in kernel_size",
+                got=f"shape {x.shape}",
+                fix="reshape the inputs to (*batch, *spatial, features)",
+            )
         lead = x.shape[: x.ndim - len(self.kernel_size) - 1]
         x = x if len(lead) == 1 else x.reshape(math.prod(lead), *x.shape[len(lead) :])
         bias = value_or_none(self.bias)

@@ -66,6 +66,13 @@ def _concatenate(parts: list, axis: int | None, dtype: np.dtype) -> Any:
     if axis is None:
         parts, axis = [ravel(x) for x in parts], 0
     first = parts[0].shape
+    if not first:
+        raise ShapeError(
+            "concatenate, array 0",
+            expected="at least one dimension, along which the arrays are joined",
+            got=first,
+            fix="pass axis=None, or join scalars with jnp.stack or jnp.array",
+        )
     axis = canonical_axis(axis, len(first), "concatenate")
     for i, x in enumerate(parts):
         dims = x.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable, Collection
 from typing import Any
@@ -241,11 +242,22 @@ def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: ArrayLike | 
     Returns:
       A function of arrays; if `nin` is 2, it has the methods of binary ufuncs.
 
+    Raises:
+      ArgumentError: a count is negative; or, at a call, the function has another number of arguments or results.
+
     Examples:
       >>> double = jnp.frompyfunc(lambda x: 2 * x, 1, 1)
       >>> double(jnp.arange(3)).tolist()
       [0, 2, 4]
     """
+    for name, count in (("nin", nin), ("nout", nout)):
+        if operator.index(count) < 0:
+            raise ArgumentError(
+                f"frompyfunc, argument {name}",
+                expected="a number of at least 0",
+                got=count,
+                fix=f"pass the number of {'arguments' if name == 'nin' else 'results'} of the function",
+            )
     mapped = vectorize(func)
 
     def ufunc(*args: Any) -> Any:
@@ -256,7 +268,16 @@ def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: ArrayLike | 
                 got=len(args),
                 fix=f"call it with {nin} arguments, as declared by nin",
             )
-        return mapped(*args)
+        results = mapped(*args)
+        count = len(results) if isinstance(results, tuple) else 1
+        if count != nout:
+            raise ArgumentError(
+                f"{func.__name__}",
+                expected=f"{nout} results, as declared by nout",
+                got=count,
+                fix=f"pass nout={count} to frompyfunc, or return {nout} results",
+            )
+        return results
 
     ufunc.__name__ = func.__name__
     ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.identity = nin, nout, nin + nout, identity  # type: ignore[attr-defined]
