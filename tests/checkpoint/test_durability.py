@@ -153,7 +153,7 @@ def test_a_lost_file_is_named_with_its_leaf(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load(tmp_path)
     assert str(caught.value) == (
-        f"checkpoint.load, path: expected a folder that checkpoint.save wrote, got '{folder}' without the file tree.json.\n"
+        f"checkpoint.load, path: expected a folder that checkpoint.save or Orbax wrote, got '{folder}' without the file tree.json.\n"
         "  Fix: check the path; if the file is lost, restore it from a copy or load another step."
     )
 
@@ -227,7 +227,7 @@ def test_a_path_that_cannot_be_written_is_an_error(tmp_path):
 
 
 def test_two_savers_at_once_are_an_error(tmp_path):
-    with step_folders.RunFolder(tmp_path).lock("test"):
+    with step_folders.RunFolder(tmp_path, "test").lock("test"):
         with pytest.raises(CheckpointSaveError) as caught:
             checkpoint.save(tmp_path, {"n": 1})
     assert str(caught.value) == (

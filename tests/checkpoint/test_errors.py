@@ -134,6 +134,18 @@ def test_a_step_is_a_number(step, error, tmp_path):
         checkpoint.save(tmp_path, {"n": 1}, step=step)
 
 
+@pytest.mark.parametrize("name", ["save", "load", "steps", "metadata", "delete"])
+def test_a_url_is_refused(name):
+    arguments = {"save": [{"n": 1}], "delete": [3]}.get(name, [])
+    with pytest.raises(ArgumentError) as caught:
+        getattr(checkpoint, name)("gs://bucket/run", *arguments)
+    assert str(caught.value) == (
+        f"checkpoint.{name}, path: expected a path in a local file system, since object stores are not supported so far, "
+        "got 'gs://bucket/run'.\n  Fix: save to a local folder and copy the folder of the step, or mount the bucket as a "
+        "folder."
+    )
+
+
 def test_several_processes_are_refused(tmp_path, monkeypatch):
     jnp.ones(1)
     monkeypatch.setattr(saving, "process_count", lambda: 2)

@@ -129,7 +129,7 @@ def steps(path: str | os.PathLike[str]) -> list[int]:
       >>> checkpoint.steps(folder)
       [10]
     """
-    return RunFolder(path).list_steps()
+    return RunFolder(path, "checkpoint.steps").list_steps()
 
 
 def delete(path: str | os.PathLike[str], step: int) -> None:
@@ -155,7 +155,7 @@ def delete(path: str | os.PathLike[str], step: int) -> None:
     where = "checkpoint.delete"
     check_step(step, where)
     wait_for_last_save()
-    folder = RunFolder(path)
+    folder = RunFolder(path, where)
     folder.find_step(step, where)
     with folder.lock(where):
         folder.remove(step)

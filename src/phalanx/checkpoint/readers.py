@@ -17,7 +17,7 @@ from phalanx.checkpoint.checkpoint_reader import Index, Reader
 from phalanx.checkpoint.leaf_records import LeafMetadata, read_document
 from phalanx.checkpoint.orbax_reader import OrbaxReader, find_orbax_item
 from phalanx.checkpoint.safetensors_files import SafetensorsReader
-from phalanx.checkpoint.step_folders import DOCUMENT, RunFolder, file_url
+from phalanx.checkpoint.step_folders import DOCUMENT, RunFolder, file_url, local_path
 
 
 class StepReader(Reader):
@@ -55,11 +55,11 @@ def open_reader(path: str | os.PathLike[str], step: int | str, where: str) -> Re
       CheckpointNotFoundError: there is no checkpoint.
       CheckpointError: it is damaged, or of a format that is not known.
     """
-    folder = Path(path).absolute()
+    folder = local_path(path, where)
     if folder.is_file():
         return SafetensorsReader(folder, where)
     if not (folder / DOCUMENT).exists() and find_orbax_item(folder, where) is None:
-        run = RunFolder(folder)
+        run = RunFolder(folder, where)
         folder = run.step_path(run.find_step(step, where))
     if (item := find_orbax_item(folder, where)) is not None:
         return OrbaxReader(item, where)

@@ -21,7 +21,7 @@ from phalanx.checkpoint.checkpoint_errors import CheckpointError
 from phalanx.checkpoint.checkpoint_reader import Index, Reader
 from phalanx.checkpoint.leaf_records import LeafMetadata, describe_leaf
 from phalanx.checkpoint.named_leaves import NamedLeaf, flatten_named, join_keys, nest_names, split_name
-from phalanx.checkpoint.step_folders import explain_os_errors, force_to_disk
+from phalanx.checkpoint.step_folders import explain_os_errors, force_to_disk, local_path
 from phalanx.core import ArgumentError, ArgumentTypeError, Ref, dtypes
 from phalanx.typing import PyTree
 
@@ -50,7 +50,7 @@ def save_safetensors(path: str | os.PathLike[str], tree: PyTree, *, metadata: di
 
     Raises:
       ArgumentTypeError: a leaf is not an array or number of a dtype that the format has.
-      ArgumentError: the path has another suffix, or two arrays have one name.
+      ArgumentError: the path has another suffix or is a URL, or two arrays have one name.
       CheckpointSaveError: the file cannot be written.
 
     Examples:
@@ -62,7 +62,7 @@ def save_safetensors(path: str | os.PathLike[str], tree: PyTree, *, metadata: di
       {'layer': {'w': array([0., 1., 2.], dtype=float32)}}
     """
     where = "checkpoint.save_safetensors"
-    target = Path(path).absolute()
+    target = local_path(path, where)
     if target.suffix != SUFFIX:
         raise ArgumentError(
             f"{where}, path", expected=f"a path with the suffix {SUFFIX}", got=repr(str(path)), fix=f"append {SUFFIX}"

@@ -144,7 +144,7 @@ def save(
       The save in progress.
 
     Raises:
-      ArgumentError: the step exists already.
+      ArgumentError: the step exists already, or the path is a URL.
       ArgumentTypeError: a leaf is not a value that a checkpoint can hold, or `metadata` is not JSON.
       CheckpointSaveError: the folder cannot be written, another process saves to it, or the save before failed.
       NotImplementedError: the program runs in several processes.
@@ -173,7 +173,7 @@ def save(
         if _last is not None and not _last._is_reported:
             _last.result()
         _check_one_process(where)
-        folder = RunFolder(path)
+        folder = RunFolder(path, where)
         with ExitStack() as stack:
             stack.enter_context(folder.lock(where))
             step = _choose_step(folder, step, where)
@@ -189,11 +189,12 @@ def save(
             with release, explain_os_errors(f"{where}, step {saving.step}", folder.path):
                 try:
                     _write_step(partial, pieces, document)
-                    pieces.clear()
                     folder.commit(saving.step)
                 except BaseException:
                     shutil.rmtree(partial, ignore_errors=True)
                     raise
+                finally:
+                    pieces.clear()  # An error that is kept does not keep the arrays.
                 if rules is not None:
                     apply_retention(folder, rules, saving.step)
 

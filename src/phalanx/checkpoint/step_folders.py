@@ -30,10 +30,14 @@ class RunFolder:
 
     Args:
       path: the folder; it need not exist.
+      where: the operation, for errors.
+
+    Raises:
+      ArgumentError: the path is a URL.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
-        self.path = Path(path).absolute()
+    def __init__(self, path: str | os.PathLike[str], where: str):
+        self.path = local_path(path, where)
 
     def list_steps(self) -> list[int]:
         """List the committed steps, in order."""
@@ -147,6 +151,22 @@ def explain_os_errors(where: str, path: Path) -> Iterator[None]:
         )
         explained.errno = getattr(error, "errno", None)
         raise explained from error
+
+
+def local_path(path: str | os.PathLike[str], where: str) -> Path:
+    """The absolute path of a local file or folder.
+
+    Raises:
+      ArgumentError: the path is a URL, which would name a local folder such as `gs:`.
+    """
+    if "://" in os.fspath(path):
+        raise ArgumentError(
+            f"{where}, path",
+            expected="a path in a local file system, since object stores are not supported so far",
+            got=repr(path),
+            fix="save to a local folder and copy the folder of the step, or mount the bucket as a folder",
+        )
+    return Path(path).absolute()
 
 
 def check_step(step: object, where: str) -> None:
