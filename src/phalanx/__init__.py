@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         example_libraries as example_libraries,
         export as export,
         extend as extend,
+        flax as flax,
         image as image,
         lax as lax,
         nn as nn,
@@ -168,8 +169,8 @@ if TYPE_CHECKING:
 
 # Packages that are public under the name of their folder.
 _PACKAGES = (
-    "checkpoint core debug engine errors example_libraries export extend image lax nn nnx numpy ops optim random "
-    "scipy sharding sparse spmd testing transforms tree typing"
+    "checkpoint core debug engine errors example_libraries export extend flax image lax nn nnx numpy ops optim "
+    "random scipy sharding sparse spmd testing transforms tree typing"
 ).split()
 
 _NAMES = {

@@ -355,6 +355,23 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     },
     "extend.mlir.ir": ("MLIR's contexts, types, attributes and operations.", {"jaxlib.mlir.ir": "*"}),
     "extend.mlir.passmanager": ("MLIR's passes.", {"jaxlib.mlir.passmanager": "*"}),
+    "flax.core": (
+        "Immutable nested dictionaries.",
+        {"flax.frozen_dict": "FrozenDict copy freeze pop pretty_repr unfreeze"},
+    ),
+    "flax.core.frozen_dict": (
+        "Immutable nested dictionaries.",
+        {"flax.frozen_dict": "FrozenDict copy freeze pop pretty_repr unfreeze"},
+    ),
+    "flax.serialization": (
+        "Trees of arrays as state dicts, and as bytes in msgpack format.",
+        {
+            "flax.msgpack_format": "MAX_CHUNK_SIZE from_bytes msgpack_restore msgpack_serialize to_bytes",
+            "flax.state_dicts": "from_state_dict is_serializable register_serialization_state to_state_dict",
+        },
+    ),
+    "flax.training": ("Training states.", {}),
+    "flax.training.train_state": ("Training states.", {"flax.apply_fn_train_state": "TrainState"}),
     "interpreters": ("Rules of primitives in JAX's calling conventions; modules of programs of 2020 to 2022.", {}),
     "interpreters.ad": (
         "Derivative and transpose rules of primitives, by primitive.",
@@ -437,6 +454,66 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
             )
         },
     ),
+    "nnx.helpers": (
+        "Containers and compositions of modules, and training states.",
+        {"nnx.containers": "Dict List", "nnx.layers": "Sequential", "nnx.training.train_state": "TrainState"},
+    ),
+    "nnx.initializers": (
+        "Initializers of parameters.",
+        {
+            "nn.initializers": (
+                "Initializer constant delta_orthogonal glorot_normal glorot_uniform he_normal he_uniform "
+                "kaiming_normal kaiming_uniform lecun_normal lecun_uniform normal ones orthogonal truncated_normal "
+                "uniform variance_scaling xavier_normal xavier_uniform zeros"
+            ),
+            "nnx.constant_initializers": "ones_init zeros_init",
+        },
+    ),
+    "nnx.nn": ("Layers, under the module names of Flax.", {"nnx": "initializers"}),
+    "nnx.nn.activations": (
+        "Activation functions.",
+        {
+            "nnx": (
+                "PReLU celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu log_sigmoid "
+                "log_softmax logsumexp one_hot relu relu6 selu sigmoid silu soft_sign softmax softplus standardize "
+                "swish tanh"
+            )
+        },
+    ),
+    "nnx.nn.attention": (
+        "Attention and its masks.",
+        {
+            "nnx": (
+                "MultiHeadAttention combine_masks dot_product_attention dot_product_attention_weights "
+                "make_attention_mask make_causal_mask"
+            )
+        },
+    ),
+    "nnx.nn.dtypes": ("Promotion of the operands of layers.", {"nnx.layers.parameter_init": "promote_dtype"}),
+    "nnx.nn.initializers": (
+        "Initializers of parameters.",
+        {
+            "nnx.initializers": (
+                "constant delta_orthogonal glorot_normal glorot_uniform he_normal he_uniform kaiming_normal "
+                "kaiming_uniform lecun_normal lecun_uniform normal ones ones_init orthogonal truncated_normal uniform "
+                "variance_scaling xavier_normal xavier_uniform zeros zeros_init"
+            )
+        },
+    ),
+    "nnx.nn.linear": (
+        "Linear layers, convolutions and embeddings.",
+        {"nnx": "Conv ConvTranspose Einsum Embed Linear LinearGeneral"},
+    ),
+    "nnx.nn.lora": ("Low-rank adaptation.", {"nnx": "LoRA LoRALinear LoRAParam"}),
+    "nnx.nn.normalization": (
+        "Normalization.",
+        {"nnx": "BatchNorm GroupNorm InstanceNorm LayerNorm RMSNorm SpectralNorm WeightNorm"},
+    ),
+    "nnx.nn.recurrent": (
+        "Recurrent networks.",
+        {"nnx": "Bidirectional GRUCell LSTMCell OptimizedLSTMCell RNN RNNCellBase SimpleCell flip_sequences"},
+    ),
+    "nnx.nn.stochastic": ("Dropout.", {"nnx": "Dropout"}),
     "profiler": (
         "Profiles of the host and the devices.",
         {

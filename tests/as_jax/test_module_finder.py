@@ -235,17 +235,26 @@ def test_flax_nnx_is_served_on_request_and_the_rest_of_flax_is_not(fake_flax):
     assert done.stderr == "" and done.stdout == "the real flax True phalanx.nnx\n"
 
 
-def test_flax_nnx_is_served_without_flax():
+def test_flax_is_served_where_it_is_not_installed():
     code = """
 import importlib.machinery
 find, importlib.machinery.PathFinder.find_spec = importlib.machinery.PathFinder.find_spec, None
 importlib.machinery.PathFinder.find_spec = lambda name, *more: None if name == "flax" else find(name, *more)
 from flax import nnx
 import flax.nnx
-print(nnx.Linear.__module__, nnx is flax.nnx, [name for name in dir(flax) if name[0] != "_"])
+from flax import serialization, struct, traverse_util
+from flax.core import FrozenDict, freeze
+from flax.training import train_state
+import flax.jax_utils
+import phalanx.flax.core
+print(nnx.Linear.__module__, nnx is flax.nnx, FrozenDict is phalanx.flax.core.FrozenDict, train_state.TrainState.__name__)
+try:
+    import flax.linen
+except ModuleNotFoundError as error:
+    print(error.name)
 """
     done = run("-m", "phalanx", "run", "--nnx", "-c", code)
-    assert done.stderr == "" and done.stdout == "phalanx.nnx True ['nnx']\n"
+    assert done.stderr == "" and done.stdout == "phalanx.nnx True True TrainState\nflax.linen\n"
 
 
 @program("""

@@ -9,7 +9,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx, optim
 from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TreeError
-from phalanx.nnx.inspection import display
+from phalanx.nnx.inspection import display, tabulate
 from phalanx.sharding import Mesh, set_mesh
 
 X = np.random.default_rng(0).normal(size=(8, 3)).astype("f")
@@ -337,13 +337,104 @@ def test_a_table_of_outer_modules_with_their_operations():
 def test_tabulate_can_call_another_method():
     pytest.importorskip("rich")
     rows = cells(nnx.tabulate(nnx.Embed(7, 3, rngs=nnx.Rngs(0)), jnp.ones((2, 3)), method="attend"))
-    assert rows[""][1:4] == ["Embed", "float32[2,3]", "float32[2,7]"]
+    assert rows["attend"][1:4] == ["Embed", "float32[2,3]", "float32[2,7]"]
     fails(
         ArgumentError,
         "nnx.tabulate, argument method: expected a method of Linear, got 'attend'.\n"
         "  Fix: pass the name of the method to call, such as method='__call__'.",
         lambda: nnx.tabulate(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), method="attend"),
     )
+
+
+class Caller(nnx.Module):
+    """Calls its other methods with empty containers, None and modules."""
+
+    def __init__(self):
+        self.inner = nnx.Dict(w=nnx.Param(jnp.ones((2, 3)), unit="m"))
+        self.calls = []
+
+    def inspect(self, x, *, options, again=None):
+        return x + 1, {"seen": again}
+
+    def __call__(self, x):
+        self.calls.append(x)
+        self.inspect(x, options={})
+        self.inspect(x, options={}, again=None)
+        self.inspect(x, options={"a": [1, "b"]}, again=self.inner)
+        return None
+
+
+def test_each_call_of_a_method_has_a_row():
+    table = nnx.tabulate(Caller(), jnp.ones(4), console_kwargs={"width": 200})
+    rows = [[c.strip() for c in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
+    assert [row[:4] for row in rows[:2]] == [
+        ["", "Caller", "float32[4]", ""],
+        ["inspect", "Caller", "- float32[4]", "- float32[4]"],
+    ]
+    assert [row[2] for row in rows if row[2]] == [
+        *("float32[4]", "- float32[4]", "options: {}"),
+        *("- float32[4]", "again: None", "options: {}"),
+        *("- float32[4]", "again: Dict(...)", "options:", "a:", "- 1", "- b"),
+    ]
+    assert rows[0][4] == "6 (24 B)" and "Total Parameters: 6 (24 B)" in table
+
+
+def test_operations_are_counted_without_calling_methods_again():
+    class Inner(nnx.Module):
+        def __init__(self, calls):
+            self.linear, self.calls = nnx.Linear(2, 2, rngs=nnx.Rngs(0)), nnx.static(calls)
+
+        def __call__(self, x, mode="fast"):
+            self.calls.append(mode)
+            return self.linear(x), mode
+
+    class Outer(nnx.Module):
+        def __init__(self, calls):
+            shared = Inner(calls)
+            self.layers = nnx.List([shared, Inner(calls), shared])
+
+        def __call__(self, x):
+            for layer in self.layers:
+                x, mode = layer(x, mode="slow")
+            assert mode == "slow"
+            return x
+
+    calls = []
+    rows = cells(nnx.tabulate(Outer(calls), jnp.ones((4, 2)), compute_flops=True))
+    assert calls == ["slow"] * 3
+    assert list(rows) == ["", "layers/0", "layers/0/linear", "layers/1", "layers/1/linear"]
+    assert int(rows["layers/0"][4]) == int(rows["layers/0/linear"][4]) >= 2 * 4 * 2 * 2
+    assert int(rows[""][4]) >= 3 * int(rows["layers/0"][4])
+
+
+def test_a_table_without_rich_is_the_same(monkeypatch):
+    pytest.importorskip("rich")
+    model = Model(nnx.Rngs(0))
+    drawn = nnx.tabulate(model, jnp.ones((5, 3)))
+    monkeypatch.setattr(tabulate, "find_spec", lambda name: None)
+    plain = nnx.tabulate(model, jnp.ones((5, 3)))
+    strip = lambda text: [line.strip() for line in text.splitlines()]
+    assert strip(plain) == strip(drawn)
+
+
+def test_the_text_of_a_model_begins_with_its_sizes():
+    model = nnx.Sequential(nnx.BatchNorm(3, rngs=nnx.Rngs(0)), nnx.Dropout(0.1, rngs=nnx.Rngs(0)))
+    first = repr(model).splitlines()[0]
+    assert first == "Sequential(  # BatchStat: 6 (24 B), Param: 6 (24 B), RngState: 2 (12 B), Total: 14 (60 B)"
+
+
+def test_shardings_are_drawn_in_notebooks():
+    mesh = phalanx.make_mesh((4,), ("x",))
+    with set_mesh(mesh):
+        model = nnx.Linear(
+            4, 2, kernel_init=nnx.with_partitioning(nnx.initializers.ones, ("x", None)), rngs=nnx.Rngs(0)
+        )
+    node = display.draw(model)
+    assert "  kernel: Param float32[4, 2] PartitionSpec('x', None), out_sharding=('x', None)" in display._iter_lines(
+        node
+    )
+    page = display.to_html(node)
+    assert page.count("<table") == 1 and "CPU 3" in page and page.count("<details") == page.count("</details>")
 
 
 def test_a_model_is_drawn_as_a_tree(capsys, monkeypatch):

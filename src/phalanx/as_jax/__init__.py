@@ -30,7 +30,8 @@ def install(*, flax_nnx: bool = False) -> None:
     serves the same names there, under `multiprocessing`'s spawn as under `subprocess`.
 
     Args:
-      flax_nnx: serve `import flax.nnx` from `phalanx.nnx`, too. The rest of Flax is the real one, if it is installed.
+      flax_nnx: serve `import flax.nnx` from `phalanx.nnx`, too. The rest of Flax is the real one if it is installed,
+        and `phalanx.flax` otherwise.
 
     Raises:
       ImportOrderError: the real package has been imported in this process already.
@@ -57,6 +58,7 @@ def install(*, flax_nnx: bool = False) -> None:
         finder = ModuleFinder()
         sys.meta_path.insert(0, finder)
     finder.trees |= trees
+    finder.fallbacks |= {"flax": "phalanx.flax"} if flax_nnx else {}
     os.environ[_SERVED] = ",".join(finder.trees)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if _STARTUP not in paths:

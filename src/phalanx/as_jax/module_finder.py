@@ -100,7 +100,7 @@ class ModuleLoader(Loader):
 
     def find_submodule(self, name: str) -> ModuleType | None:
         """Find the module of Phalanx that the submodule `name` shows, unless a table has a row for it."""
-        if self.shown is None:
+        if self.shown is None or (self.name == "jax" and name in ONLY_IN_PHALANX):
             return None
         if name in self._public:
             found = getattr(self.shown, name)
@@ -115,11 +115,13 @@ class ModuleFinder(DistributionFinder):
 
     Attributes:
       trees: the root of each served tree, such as `jax`, and the module of Phalanx that it shows.
+      fallbacks: the same of trees that are served only if the real package is not installed.
       missing: the names that were asked for in vain, each with the modules that asked.
     """
 
     def __init__(self) -> None:
         self.trees: dict[str, str] = {}
+        self.fallbacks: dict[str, str] = {}
         self.missing: dict[str, set[str]] = {}
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
@@ -138,8 +140,10 @@ class ModuleFinder(DistributionFinder):
         Returns:
           The spec, or None if the module does not belong to a served tree, or if Phalanx does not have it.
         """
+        if fullname in self.fallbacks and fullname not in self.trees and PathFinder.find_spec(fullname) is None:
+            self.trees[fullname] = self.fallbacks[fullname]
         if not self._serves(fullname):
-            return self._find_parent(fullname)
+            return None
         source = self.trees.get(fullname) or _SHOWN.get(fullname)
         if source is not None:
             return self._make_spec(fullname, importlib.import_module(source))
@@ -163,11 +167,6 @@ class ModuleFinder(DistributionFinder):
 
     def _serves(self, fullname: str) -> bool:
         return any(f"{fullname}.".startswith(f"{root}.") for root in self.trees)
-
-    def _find_parent(self, fullname: str) -> ModuleSpec | None:
-        """Find an empty package to hold a tree such as `flax.nnx`, where the real one is not installed."""
-        above = any(root.startswith(f"{fullname}.") for root in self.trees)
-        return self._make_spec(fullname, None) if above and PathFinder.find_spec(fullname) is None else None
 
     def _make_spec(self, fullname: str, shown: ModuleType | None) -> ModuleSpec:
         origin = getattr(shown, "__file__", None)

@@ -10,7 +10,7 @@ JAX_VERSION = "0.12.0"
 JAX_VERSION_INFO = tuple(map(int, JAX_VERSION.split(".")))
 
 # Modules that `phalanx` shows and `jax` does not have.
-ONLY_IN_PHALANX = frozenset({"as_jax", "checkpoint", "engine", "nnx", "optim", "spmd", "testing", "transforms"})
+ONLY_IN_PHALANX = frozenset({"as_jax", "checkpoint", "engine", "flax", "nnx", "optim", "spmd", "testing", "transforms"})
 
 _VERSION = {"phalanx.as_jax.public_names": "__version__=JAX_VERSION __version_info__=JAX_VERSION_INFO"}
 

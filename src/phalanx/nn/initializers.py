@@ -7,6 +7,7 @@ and He families are `variance_scaling` with fixed arguments.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
@@ -88,6 +89,59 @@ def _with_out_sharding(init: Callable) -> Initializer:
     return initialize
 
 
+class _MadeInitializer:
+    """An initializer that knows how it was made, so that it can be pickled and compared.
+
+    Args:
+      init: the initializer.
+      name, arguments: the name of the function of this module that made it, and its arguments that are no defaults.
+    """
+
+    def __init__(self, init: Callable, name: str, arguments: dict[str, Any]):
+        self._init, self._recipe = init, (name, tuple(arguments.items()))
+        self.__name__, self.__signature__ = name, inspect.signature(init)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._init(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, _MadeInitializer):
+            return self is other
+        # The hashes differ for arguments that cannot be compared, such as arrays.
+        return hash(self) == hash(other) and self._recipe == other._recipe
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self._recipe)
+        except TypeError:
+            return id(self)
+
+    def __reduce__(self) -> tuple:
+        return _remake, self._recipe
+
+    def __repr__(self) -> str:
+        name, arguments = self._recipe
+        return f"{name}({', '.join(f'{k}={v!r}' for k, v in arguments)})"
+
+
+def _remake(name: str, arguments: tuple) -> Any:
+    return globals()[name](**dict(arguments))
+
+
+def _make_picklable(make: Callable) -> Any:
+    """Let the results of a function that makes initializers be pickled and compared."""
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def create(*args: Any, **kwargs: Any) -> Any:
+        init = make(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
+        arguments = {k: given[k] for k, p in signature.parameters.items() if k in given and given[k] is not p.default}
+        return _MadeInitializer(init, make.__name__, arguments)
+
+    return create
+
+
 def _random_initializer(name: str, dtype: DTypeLike | None, draw: Callable[..., Array]) -> Initializer:
     """Make an initializer from a function of (key, shape, dtype), which receives a floating or complex dtype."""
 
@@ -140,6 +194,7 @@ def ones(key: PRNGKey, shape: Sequence[int], dtype: DTypeLike | None = None) -> 
     return lax.full(shape, 1, _dtype(dtype))
 
 
+@_make_picklable
 def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer that returns a constant.
 
@@ -194,6 +249,7 @@ def _draw_complex(key: PRNGKey, shape: tuple, dtype: np.dtype, distribution: str
     return lax.mul(z, dtype.type(factor))
 
 
+@_make_picklable
 def uniform(scale: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer of uniform numbers.
 
@@ -215,6 +271,7 @@ def uniform(scale: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     )
 
 
+@_make_picklable
 def normal(stddev: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer of normal numbers.
 
@@ -236,6 +293,7 @@ def normal(stddev: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     )
 
 
+@_make_picklable
 def truncated_normal(
     stddev: float = 1e-2, dtype: DTypeLike | None = None, lower: float = -2.0, upper: float = 2.0
 ) -> Initializer:
@@ -295,6 +353,7 @@ _CUT_STDDEV = 0.87962566103423978
 _CUT_STDDEV_COMPLEX = math.sqrt(1 - 4 * math.exp(-4) / (1 - math.exp(-4)))
 
 
+@_make_picklable
 def variance_scaling(
     scale: float,
     mode: Literal["fan_in", "fan_out", "fan_avg", "fan_geo_avg"],
@@ -423,6 +482,7 @@ def _orthogonal(key: PRNGKey, shape: tuple, dtype: np.dtype, column_axis: int, f
     return lax.mul(lax.transpose(q, order), np.asarray(factor, dtype)[()])
 
 
+@_make_picklable
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer of orthogonal matrices, uniformly distributed.
 
@@ -455,6 +515,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | Non
     return _random_initializer("orthogonal", dtype, draw)
 
 
+@_make_picklable
 def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer of convolution kernels that are orthogonal at the centre and 0 elsewhere.
 

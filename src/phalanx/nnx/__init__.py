@@ -8,6 +8,7 @@ Names are imported on first use, so that `import phalanx.nnx` loads nothing else
 name; the block for type checkers repeats the list, and a test compares the two.
 """
 
+import builtins
 import importlib
 
 TYPE_CHECKING = False  # type checkers take this name for typing.TYPE_CHECKING, whose import would cost time
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         hard_swish as hard_swish,
         hard_tanh as hard_tanh,
         identity as identity,
-        initializers as initializers,
         leaky_relu as leaky_relu,
         log_sigmoid as log_sigmoid,
         log_softmax as log_softmax,
@@ -41,10 +41,18 @@ if TYPE_CHECKING:
         swish as swish,
         tanh as tanh,
     )
-    from phalanx.nnx import (
+    from phalanx.nn.initializers import Initializer as Initializer
+    from phalanx.nnx import (  # type: ignore[attr-defined]  # alias modules
+        compat as compat,
         filters as filterlib,  # noqa: F401
         filters as filters,
+        graphlib as graphlib,
+        helpers as helpers,
+        initializers as initializers,
         metrics as metrics,
+        nn as nn,
+        objects as object,  # noqa: F401
+        objects as pytreelib,  # noqa: F401
         rngs as rnglib,  # noqa: F401
         traversals as traversals,
         variable as variablelib,  # noqa: F401
@@ -65,11 +73,16 @@ if TYPE_CHECKING:
     from phalanx.nnx.graphlib import (
         FlatState as FlatState,
         GraphDef as GraphDef,
+        GraphState as GraphState,
         MergeContext as MergeContext,
+        NodeStates as NodeStates,
+        PureState as PureState,
         SplitContext as SplitContext,
         State as State,
+        UpdateContext as UpdateContext,
         call as call,
         clone as clone,
+        current_update_context as current_update_context,
         filter_state as filter_state,
         find_duplicates as find_duplicates,
         flatten as flatten,
@@ -95,9 +108,12 @@ if TYPE_CHECKING:
         to_flat_state as to_flat_state,
         to_pure_dict as to_pure_dict,
         unflatten as unflatten,
+        unpack as unpack,
         update as update,
+        update_context as update_context,
         variables as variables,
     )
+    from phalanx.nnx.inspection import display as visualization, tabulate as summary  # noqa: F401
     from phalanx.nnx.inspection.capture import capture as capture
     from phalanx.nnx.inspection.display import display as display
     from phalanx.nnx.inspection.tabulate import tabulate as tabulate
@@ -183,6 +199,7 @@ if TYPE_CHECKING:
         with_metadata as with_metadata,
         with_partitioning as with_partitioning,
     )
+    from phalanx.nnx.training import optimizer as optimizer
     from phalanx.nnx.training.ema import EMA as EMA
     from phalanx.nnx.training.optimizer import ModelAndOptimizer as ModelAndOptimizer, Optimizer as Optimizer
     from phalanx.nnx.training.train_state import TrainState as TrainState
@@ -246,6 +263,7 @@ if TYPE_CHECKING:
     Pytree = Object
     Static = StaticHint
     iter_module_children = iter_children
+    VariableState = Variable
     pure = as_pure
     with_modules = view
 
@@ -254,7 +272,7 @@ _NAMES = {
     name: (f"phalanx.{module}", name)
     for module, names in {
         "nn": (
-            "celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity initializers leaky_relu "
+            "celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu "
             "log_sigmoid log_softmax logsumexp one_hot relu relu6 selu sigmoid silu soft_sign softmax softplus "
             "standardize swish tanh"
         ),
@@ -262,10 +280,11 @@ _NAMES = {
         "nnx.filters": "All AnyOf Everything Not Nothing OfType PathContains PathIn WithTag",
         "nnx.graph_mode": "set_graph_mode set_graph_updates",
         "nnx.graphlib": (
-            "call clone filter_state find_duplicates flatten FlatState from_flat_state GraphDef graphdef iter_graph "
-            "map map_state merge merge_context merge_state MergeContext pop recursive_map replace_by_pure_dict "
-            "restore_int_paths set_metadata split split_context split_state SplitContext State state to_flat_state "
-            "to_pure_dict unflatten update variables"
+            "call clone current_update_context filter_state find_duplicates FlatState flatten from_flat_state "
+            "graphdef GraphDef GraphState iter_graph map map_state merge merge_context merge_state MergeContext "
+            "NodeStates pop PureState recursive_map replace_by_pure_dict restore_int_paths set_metadata split "
+            "split_context split_state SplitContext State state to_flat_state to_pure_dict unflatten unpack update "
+            "update_context UpdateContext variables"
         ),
         "nnx.inspection.capture": "capture",
         "nnx.inspection.display": "display",
@@ -311,6 +330,8 @@ _NAMES = {
     "Any": ("phalanx.nnx.filters", "AnyOf"),
     "Pytree": ("phalanx.nnx.objects", "Object"),
     "Static": ("phalanx.nnx.objects", "StaticHint"),
+    "Initializer": ("phalanx.nn.initializers", "Initializer"),
+    "VariableState": ("phalanx.nnx.variable", "Variable"),
     "iter_module_children": ("phalanx.nnx.module", "iter_children"),
     "pure": ("phalanx.nnx.variable", "as_pure"),
     "with_modules": ("phalanx.nnx.views", "view"),
@@ -318,21 +339,31 @@ _NAMES = {
 
 # Submodules under the names by which programs for Flax import them.
 _MODULES = {
+    "compat": "phalanx.nnx.compat",
     "filters": "phalanx.nnx.filters",
     "filterlib": "phalanx.nnx.filters",
     "graph": "phalanx.nnx.graphlib.split_merge",
+    "graphlib": "phalanx.nnx.graphlib",
+    "helpers": "phalanx.nnx.helpers",
+    "initializers": "phalanx.nnx.initializers",
     "metrics": "phalanx.nnx.metrics",
+    "nn": "phalanx.nnx.nn",
+    "object": "phalanx.nnx.objects",
+    "optimizer": "phalanx.nnx.training.optimizer",
+    "pytreelib": "phalanx.nnx.objects",
     "rnglib": "phalanx.nnx.rngs",
     "spmd": "phalanx.nnx.sharding.partitioning",
     "statelib": "phalanx.nnx.graphlib.states",
+    "summary": "phalanx.nnx.inspection.tabulate",
     "traversals": "phalanx.nnx.traversals",
     "variablelib": "phalanx.nnx.variable",
+    "visualization": "phalanx.nnx.inspection.display",
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> builtins.object:
     if name in _MODULES:
-        value: object = importlib.import_module(_MODULES[name])
+        value: builtins.object = importlib.import_module(_MODULES[name])
     elif name in _NAMES:
         module, attribute = _NAMES[name]
         value = getattr(importlib.import_module(module), attribute)

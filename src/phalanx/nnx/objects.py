@@ -446,10 +446,12 @@ def _format_block(head: str, lines: list[str], tail: str) -> str:
 
 
 def _format_sizes(variables: Iterable[Variable]) -> str:
-    """The number of elements and bytes in the variables of each type."""
+    """The number of elements and bytes in the variables of each type, and in all of them if there are several types."""
     by_type: dict[str, list[Any]] = {}
     for v in variables:
-        by_type.setdefault(type(v).__name__, []).extend(tree_leaves(v._value))
+        by_type.setdefault(v.counted_type().__name__, []).extend(tree_leaves(v._value))
+    if len(by_type) > 1:
+        by_type["Total"] = [x for leaves in by_type.values() for x in leaves]
     return ", ".join(f"{kind}: {format_size(leaves)}" for kind, leaves in by_type.items())
 
 

@@ -40,6 +40,11 @@ class RngState(Variable):
       ['count', 'key']
     """
 
+    @classmethod
+    def counted_type(cls) -> type[RngState]:
+        """`RngState`: keys and counts are shown together."""
+        return RngState
+
 
 class RngKey(RngState):
     """The key of a stream.

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from phalanx.core import ArgumentTypeError
+from phalanx.tree import register_static
 
 Path: TypeAlias = tuple[Any, ...]
 
 
+@register_static
 class _EmptyNode:
-    """Represents an empty mapping in a flat mapping."""
+    """Represents an empty mapping in a flat mapping; a pytree without leaves."""
 
     def __repr__(self) -> str:
         return "empty_node"

@@ -53,6 +53,9 @@ class Static:
         a, b = self.value, other.value
         return a is b or (type(a) is type(b) and self._hash != id(a) and bool(a == b))
 
+    def __reduce__(self) -> tuple:
+        return Static, (self.value,)  # hashes of text and addresses differ between processes
+
     def __repr__(self) -> str:
         return repr(self.value)
 
@@ -319,6 +322,11 @@ class Variable:
 
     type = property(lambda self: type(self))
     var_type = type
+
+    @classmethod
+    def counted_type(cls) -> Any:
+        """The type under which the sizes of variables of this type are shown."""
+        return cls
 
     # --- copies ---
 

@@ -60,6 +60,7 @@ from phalanx.optim.gradient_transformation import (
     ScalarOrSchedule as ScalarOrSchedule,
     Schedule as Schedule,
     identity as identity,
+    make_picklable as _make_picklable,
     stateless as stateless,
     stateless_with_tree_map as stateless_with_tree_map,
     with_extra_args_support as with_extra_args_support,
@@ -143,4 +144,5 @@ from phalanx.optim.tree_arithmetic import (
     update_moment as update_moment,
 )
 
+_make_picklable(globals())
 __getattr__, __dir__ = _publish(globals())

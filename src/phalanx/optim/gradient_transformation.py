@@ -7,6 +7,7 @@ of `optim` and `nnx.Optimizer` use it.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, Union
@@ -58,7 +59,37 @@ class GradientTransformationExtraArgs(GradientTransformation):
       True
     """
 
-    __slots__ = ()
+    # The name of the function of `phalanx.optim` that made it, and its arguments: what is pickled instead of closures.
+    _recipe: tuple[str, tuple, dict[str, Any]] | None = None
+
+    def __reduce__(self) -> tuple:
+        return (type(self), tuple(self)) if self._recipe is None else (_remake, self._recipe)
+
+
+def _remake(name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return getattr(importlib.import_module("phalanx.optim"), name)(*args, **kwargs)
+
+
+def make_picklable(namespace: dict[str, Any]) -> None:
+    """Let the transformations that public functions of a module return be pickled.
+
+    Args:
+      namespace: the globals of the module; functions annotated to return a transformation are replaced.
+    """
+
+    def remember_arguments(make: Callable) -> Callable:
+        @functools.wraps(make)
+        def create(*args: Any, **kwargs: Any) -> Any:
+            tx = make(*args, **kwargs)
+            if tx._recipe is None:  # a function may return a transformation that it was given
+                tx._recipe = make.__name__, args, kwargs
+            return tx
+
+        return create
+
+    for name, make in list(namespace.items()):
+        if getattr(make, "__annotations__", {}).get("return") == GradientTransformationExtraArgs.__name__:
+            namespace[name] = remember_arguments(make)
 
 
 class EmptyState(NamedTuple):

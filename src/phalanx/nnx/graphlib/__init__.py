@@ -7,9 +7,13 @@ from phalanx.nnx.graphlib.graph_build import build as build
 from phalanx.nnx.graphlib.graph_def import (
     GraphDef as GraphDef,
     NestDef as NestDef,
+    ObjectDef as NodeDef,  # noqa: F401
+    RefDef as NodeRef,  # noqa: F401
+    VariableDef as VariableDef,
     check_is_tree as check_is_tree,
     describe_difference as describe_difference,
 )
+from phalanx.nnx.graphlib.graph_state import GraphState as GraphState, NodeStates as NodeStates
 from phalanx.nnx.graphlib.graph_walk import (
     Graph as Graph,
     Walk as Walk,
@@ -19,9 +23,17 @@ from phalanx.nnx.graphlib.graph_walk import (
     iter_entries as iter_entries,
     unwrap_key as unwrap_key,
 )
-from phalanx.nnx.graphlib.split_merge import (
+from phalanx.nnx.graphlib.split_context import (
     MergeContext as MergeContext,
     SplitContext as SplitContext,
+    UpdateContext as UpdateContext,
+    current_update_context as current_update_context,
+    merge_context as merge_context,
+    split_context as split_context,
+    update_context as update_context,
+)
+from phalanx.nnx.graphlib.split_merge import (
+    PureState as PureState,
     call as call,
     clone as clone,
     find_duplicates as find_duplicates,
@@ -31,15 +43,14 @@ from phalanx.nnx.graphlib.split_merge import (
     iter_objects as iter_objects,
     map as map,
     merge as merge,
-    merge_context as merge_context,
     pop as pop,
     recursive_map as recursive_map,
     set_attributes as set_attributes,
     set_metadata as set_metadata,
     split as split,
-    split_context as split_context,
     state as state,
     unflatten as unflatten,
+    unpack as unpack,
     update as update,
     variables as variables,
 )
@@ -47,6 +58,7 @@ from phalanx.nnx.graphlib.states import (
     FlatState as FlatState,
     Path as Path,
     State as State,
+    diff as diff,
     filter_state as filter_state,
     flatten_state as flatten_state,
     format_path as format_path,

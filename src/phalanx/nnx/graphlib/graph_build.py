@@ -94,6 +94,7 @@ def build_from_leaves(
     where: str,
     copy: bool = False,
     built: dict[int, Any] | None = None,
+    existing: Mapping[int, Any] | None = None,
 ) -> Any:
     """Build the object of a definition from leaves by path.
 
@@ -103,6 +104,7 @@ def build_from_leaves(
       where: the caller, for error messages.
       copy: whether to copy variables.
       built: objects of earlier definitions by number, to which this definition may refer; receives the new ones.
+      existing: objects, containers and variables to update instead of creating new ones, by number.
 
     Raises:
       TreeError: a leaf is missing, or there is a leaf at a path that the structure does not have.
@@ -126,8 +128,10 @@ def build_from_leaves(
             fix="pass only the states that nnx.split returned together with this graphdef",
         )
     definitions = zip(definition.variable_defs, variable_paths, strict=True)
-    variables = (_to_variable(d, leaf_at[p], copy) for d, p in definitions)
-    return build(definition.root, variables, (leaf_at[p] for p in array_paths), {} if built is None else built, {})
+    existing = existing or {}
+    variables = (_to_variable(d, leaf_at[p], copy, existing.get(d.index)) for d, p in definitions)
+    arrays = (leaf_at[p] for p in array_paths)
+    return build(definition.root, variables, arrays, {} if built is None else built, existing)
 
 
 class StructureMismatch(Exception):
@@ -183,7 +187,10 @@ def _build_nested_container(node: Any, leaves: dict, built: dict[int, Any]) -> A
     return _build_container(node, children, built, {})
 
 
-def _to_variable(node: VariableDef, leaf: Any, copy: bool) -> Variable:
+def _to_variable(node: VariableDef, leaf: Any, copy: bool, existing: Variable | None = None) -> Variable:
+    if existing is not None:
+        existing.update_from_state(_to_variable(node, leaf, False))
+        return existing
     if isinstance(leaf, Variable):
         return leaf.copy() if copy else leaf
     return node.type.from_metadata(leaf, {k: v.value for k, v in node.metadata})

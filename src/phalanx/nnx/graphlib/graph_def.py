@@ -105,17 +105,21 @@ class GraphDef:
     # attributes refer to, such as bound methods of the module itself.
     _interned: dict[int, list[weakref.ref[GraphDef]]] = {}
 
-    def __new__(cls, root: Definition) -> GraphDef:
+    # The numbers of objects that are copies, and of their originals; see `split_context`.
+    origins: tuple[tuple[int, int], ...]
+
+    def __new__(cls, root: Definition, origins: tuple[tuple[int, int], ...] = ()) -> GraphDef:
         # The hash of a deep structure is computed once per traversal, and never by the caches of transformations, which
         # hash the interned `GraphDef` by its address.
         key = hash(root)
         bucket = cls._interned.setdefault(key, [])
         for ref in bucket:
             known = ref()
-            if known is not None and known.root == root:
+            if known is not None and known.root == root and known.origins == origins:
                 return known
         created = object.__new__(cls)
         created.root = root
+        created.origins = origins
         created.sources = None
 
         # Removes the entry when the last reference to the definition is gone. The default argument keeps the table
@@ -136,6 +140,15 @@ class GraphDef:
         """The paths of the variables, and of the arrays outside of variables, in order."""
         paths = [(path, d[0]) for path, d in _iter_definitions(self.root)]
         return [p for p, tag in paths if tag == "variable"], [p for p, tag in paths if tag == "leaf"]
+
+    def __class_getitem__(cls, kind: object) -> type[GraphDef]:
+        """Annotate the class of the module: `nnx.GraphDef[Model]`."""
+        return cls
+
+    @property
+    def nodes(self) -> list[Definition]:
+        """The definitions of objects, containers and variables, and the references to them, in order."""
+        return [d for _, d in _iter_definitions(self.root) if d[0] not in ("static", "leaf")]
 
     @property
     def is_joint(self) -> bool:
@@ -196,7 +209,10 @@ class GraphDef:
         return getattr(self.root, "type", None)
 
     def __reduce__(self) -> tuple:
-        return GraphDef, (self.root,)
+        return GraphDef, (self.root, self.origins)
+
+    def __deepcopy__(self, memo: object) -> GraphDef:
+        return self
 
     def __repr__(self) -> str:
         roots = self.root.children if self.is_joint else (self.root,)

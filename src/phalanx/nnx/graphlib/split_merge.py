@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, MutableSequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from phalanx.core import ArgumentError, ArgumentTypeError
 from phalanx.nnx.filters import Filter, Predicate, to_predicate
 from phalanx.nnx.graph_mode import is_tree_mode
 from phalanx.nnx.graphlib.graph_build import StructureMismatch, build, build_from_leaves, build_nested
 from phalanx.nnx.graphlib.graph_def import GraphDef, check_is_tree
-from phalanx.nnx.graphlib.graph_walk import Graph, Walk, get_entry, get_graph, iter_entries
+from phalanx.nnx.graphlib.graph_state import GraphState
+from phalanx.nnx.graphlib.graph_walk import Graph, get_entry, get_graph, iter_entries
 from phalanx.nnx.graphlib.states import (
     FlatState,
     Path,
@@ -32,6 +33,9 @@ from phalanx.nnx.trace_level import check_trace_level
 from phalanx.nnx.variable import Variable, get_raw_value
 from phalanx.tree import tree_map
 from phalanx.typing import PyTree
+
+PureState: TypeAlias = tuple[GraphDef, State]
+"""The result of `split` without filters."""
 
 
 def _get_state(graph: Graph, node: PyTree) -> Any:
@@ -97,11 +101,38 @@ def split(node: PyTree, *filters: Filter, graph: bool | None = None) -> tuple:
     return (found.definition, *split_leaves(found.leaves(node), filters, "split", exhaustive=True))
 
 
-def merge(graphdef: GraphDef, /, *states: Mapping, copy: bool = False, recreate_variables: bool = True) -> Any:
+def unpack(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
+    """Split a module into states that contain its structure, which `nnx.merge` puts together again.
+
+    Args:
+      node: a module, or a tree of modules.
+      *filters: as in `nnx.split`.
+      graph: as in `nnx.split`.
+
+    Returns:
+      A `GraphState`, or a tuple with one for each filter if there are several.
+
+    Raises:
+      ArgumentError: no filter matches a leaf, or `...` is not the last filter.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> params, rest = nnx.unpack([nnx.Param(1.0), nnx.Cache(2.0)], nnx.Param, ...)
+      >>> nnx.merge(params, rest)
+      [Param(value=1.0), Cache(value=2.0)]
+    """
+    graphdef, *states = split(node, *filters, graph=graph)
+    found = tuple(GraphState(graphdef, state) for state in states)
+    return found[0] if len(found) == 1 else found
+
+
+def merge(
+    graphdef: GraphDef | GraphState, /, *states: Mapping, copy: bool = False, recreate_variables: bool = True
+) -> Any:
     """Build a module from its structure and states: the inverse of `split`.
 
     Args:
-      graphdef: the structure.
+      graphdef: the structure; omitted if the states are `GraphState`s.
       *states: states that together have a leaf at each path.
       copy: whether to copy the variables of the states, or to use them in the module.
       recreate_variables: accepted for compatibility with Flax.
@@ -118,6 +149,9 @@ def merge(graphdef: GraphDef, /, *states: Mapping, copy: bool = False, recreate_
       >>> nnx.merge(*nnx.split({"a": nnx.Param(1.0)}))
       {'a': Param(value=1.0)}
     """
+    if isinstance(graphdef, GraphState):
+        states = (graphdef, *states)
+        graphdef = graphdef._graphdef
     if not isinstance(graphdef, GraphDef):
         raise ArgumentTypeError(
             "merge, argument graphdef",
@@ -622,105 +656,3 @@ def unflatten(graphdef: GraphDef, state: Mapping, /, **_: object) -> Any:
     return build_from_leaves(
         graphdef, dict(state.leaves_by_path() if isinstance(state, State) else state.items()), "unflatten"
     )
-
-
-class SplitContext:
-    """Splits several modules one after the other; shared values are in the state of the first module only.
-
-    Examples:
-      >>> from phalanx import nnx
-      >>> w = nnx.Param(1.0)
-      >>> with nnx.split_context() as ctx:
-      ...     _, first = ctx.split([w])
-      ...     _, second = ctx.split({"again": w})
-      >>> len(first), len(second)
-      (1, 0)
-    """
-
-    def __init__(self) -> None:
-        self._walk = Walk()
-
-    def split(self, node: PyTree, *filters: Filter) -> tuple:
-        """Split a module, as `nnx.split` does; values of earlier modules become references.
-
-        Args:
-          node, *filters: as in `nnx.split`.
-
-        Returns:
-          `(graphdef, state, ...)`.
-        """
-        walk = self._walk
-        # Only the leaves added by this traversal belong to this module; all others are references to earlier modules.
-        start, ref_start = len(walk.variables), len(walk.refs)
-        definition = walk.visit(node, (), [node], 0)
-        leaves = list(zip(walk.paths[start:], walk.variables[start:]))
-        refs = zip(walk.ref_paths[ref_start:], walk.refs[ref_start:])
-        leaves += [(path, get_entry(holder, key)) for path, (holder, key) in refs]
-        return GraphDef(definition), *split_leaves(leaves, filters or (...,), "split", exhaustive=True)
-
-
-class MergeContext:
-    """Merges modules that were split in a `SplitContext`; shared values are built once.
-
-    Examples:
-      >>> from phalanx import nnx
-      >>> w = nnx.Param(1.0)
-      >>> with nnx.split_context() as ctx:
-      ...     parts = ctx.split([w]), ctx.split([w])
-      >>> with nnx.merge_context() as ctx:
-      ...     (a,), (b,) = (ctx.merge(*part) for part in parts)
-      >>> a is b
-      True
-    """
-
-    def __init__(self) -> None:
-        self._built: dict[int, Any] = {}
-
-    def merge(self, graphdef: GraphDef, /, *states: Mapping) -> Any:
-        """Merge a module, as `nnx.merge` does; modules must be merged in the order in which they were split.
-
-        Args:
-          graphdef, *states: as in `nnx.merge`.
-
-        Returns:
-          The module, or the tree of modules.
-        """
-        flat = {path: leaf for s in states for path, leaf in to_flat_state(s).items()}
-        return build_from_leaves(graphdef, flat, "merge", built=self._built)
-
-
-@contextlib.contextmanager
-def split_context() -> Iterator[SplitContext]:
-    """Split several modules, with shared values in the state of the first module only.
-
-    Returns:
-      A context manager that returns a `SplitContext`.
-
-    Examples:
-      >>> from phalanx import nnx
-      >>> a = {"w": nnx.Param(1.0)}
-      >>> with nnx.split_context() as ctx:
-      ...     parts = ctx.split(a), ctx.split([a["w"]])
-      >>> len(parts[0][1]), len(parts[1][1])
-      (1, 0)
-    """
-    yield SplitContext()
-
-
-@contextlib.contextmanager
-def merge_context() -> Iterator[MergeContext]:
-    """Merge modules that were split in a `split_context`.
-
-    Returns:
-      A context manager that returns a `MergeContext`.
-
-    Examples:
-      >>> from phalanx import nnx
-      >>> w = nnx.Param(1.0)
-      >>> with nnx.split_context() as ctx:
-      ...     parts = ctx.split([w])
-      >>> with nnx.merge_context() as ctx:
-      ...     ctx.merge(*parts)
-      [Param(value=1.0)]
-    """
-    yield MergeContext()

@@ -265,6 +265,10 @@ class State(MutableMapping):
         # `_watched` is a bool: a state that no cached graph contains does not invalidate the graphs of other objects.
         structure_version.count += owner._watched
 
+    def __reduce__(self) -> tuple:
+        # The owner and the version belong to this process; a copy of a nested state is a state of its own.
+        return State, (self._mapping,)
+
     def __iter__(self) -> Iterator[Hashable]:
         return iter(self._mapping)
 
@@ -585,6 +589,23 @@ def merge_state(state: Mapping, /, *states: Mapping, cls: type = State) -> Any:
     if not states and isinstance(state, cls):
         return state
     return from_flat_state({path: x for s in (state, *states) for path, x in to_flat_state(s).items()}, cls=cls)
+
+
+def diff(state: State, other: State) -> State:
+    """Return the leaves of a state at paths that another state does not have.
+
+    Args:
+      state, other: the states.
+
+    Returns:
+      A new `State`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.statelib.diff(nnx.State({"a": 1, "b": 2}), nnx.State({"b": 3}))
+      State({'a': 1})
+    """
+    return state - other
 
 
 def map_state(f: Callable[[Path, Any], Any], state: State) -> State:

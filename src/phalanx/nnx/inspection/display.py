@@ -11,17 +11,20 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from phalanx.debug.sharding_drawing import draw_sharding
 from phalanx.nnx.objects import Object
 from phalanx.nnx.variable import Variable
+from phalanx.runtime.array import Array
 
 
 class DrawnNode(NamedTuple):
-    """A node of the tree: its name, its type, further text, and its children."""
+    """A node of the tree: its name, its type, further text, its children, and the array whose sharding is drawn."""
 
     name: str
     kind: str
     detail: str
     children: tuple[DrawnNode, ...]
+    sharded: Any = None
 
 
 def draw(value: object, name: str = "", parents: frozenset[int] = frozenset()) -> DrawnNode:
@@ -38,14 +41,15 @@ def draw(value: object, name: str = "", parents: frozenset[int] = frozenset()) -
     kind = type(value).__name__
     if isinstance(value, Variable):
         metadata = ", ".join(f"{k}={v!r}" for k, v in value.get_metadata().items())
-        return DrawnNode(name, kind, ", ".join(filter(None, [_summarize(value.raw_value), metadata])), ())
+        detail = ", ".join(filter(None, [_summarize(value.raw_value), metadata]))
+        return DrawnNode(name, kind, detail, (), value.raw_value if _is_sharded(value.raw_value) else None)
     # Only cycles are cut: a module that is shared by two parents is shown twice.
     if id(value) in parents:
         return DrawnNode(name, kind, "...", ())
     items = list(_iter_items(value))
     if not items:
         detail = "" if isinstance(value, Object | Mapping | list | tuple) else _summarize(value)
-        return DrawnNode(name, kind, detail, ())
+        return DrawnNode(name, kind, detail, (), value if _is_sharded(value) else None)
     return DrawnNode(name, kind, "", tuple(draw(v, str(k), parents | {id(value)}) for k, v in items))
 
 
@@ -58,10 +62,17 @@ def _iter_items(value: object) -> Iterator[tuple[Any, Any]]:
         yield from enumerate(value)
 
 
+def _is_sharded(value: Any) -> bool:
+    """Whether a value is an array over several devices."""
+    return type(value) is Array and not value.is_deleted() and len(value.sharding.device_set) > 1
+
+
 def _summarize(value: Any) -> str:
-    """The dtype and shape of an array, the name of a function, or the shortened repr of any other value."""
+    """The dtype, shape and spec of an array, the name of a function, or the shortened repr of any other value."""
     if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
-        return f"{getattr(value.dtype, 'name', value.dtype)}{list(value.shape)}"
+        spec = getattr(value.sharding, "spec", None) if _is_sharded(value) else None
+        text = f"{getattr(value.dtype, 'name', value.dtype)}{list(value.shape)}"
+        return text if spec is None else f"{text} {spec!r}"
     text = getattr(value, "__name__", None) if callable(value) else None
     text = repr(value) if text is None else text
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -89,7 +100,7 @@ def _to_rich(node: DrawnNode, parent: Any = None) -> Any:
 
 
 def to_html(node: DrawnNode, depth: int = 0) -> str:
-    """Convert a tree to collapsible HTML.
+    """Convert a tree to collapsible HTML, in which arrays over several devices unfold to drawings of their shards.
 
     Args:
       node: the tree.
@@ -101,10 +112,12 @@ def to_html(node: DrawnNode, depth: int = 0) -> str:
     name = f"<b>{html.escape(node.name)}</b>: " if node.name else ""
     detail = f" <code>{html.escape(node.detail)}</code>" if node.detail else ""
     head = f"{name}{html.escape(node.kind)}{detail}"
-    if not node.children:
+    if not node.children and node.sharded is None:
         return f"<div style='margin-left:1.2em'>{head}</div>"
     inner = "".join(to_html(child, depth + 1) for child in node.children)
-    is_open = " open" if depth < 2 else ""
+    if node.sharded is not None:
+        inner = draw_sharding(node.sharded).html()
+    is_open = " open" if depth < 2 and node.children else ""
     return f"<details style='margin-left:1.2em'{is_open}><summary>{head}</summary>{inner}</details>"
 
 

@@ -22,9 +22,24 @@ Observer: TypeAlias = Callable[[Any, str, Callable, tuple, dict], Any]
 _observer: ContextVar[Observer | None] = ContextVar("observer of the calls of modules", default=None)
 
 
+class _ObserverReference:
+    """Reads the context variable, and can be pickled, unlike the variable, with classes that are pickled by value."""
+
+    __slots__ = ("get",)
+
+    def __init__(self) -> None:
+        self.get = _observer.get
+
+    def __reduce__(self) -> str:
+        return "_reference"
+
+
+_reference = _ObserverReference()
+
+
 @contextlib.contextmanager
-def observing(observer: Observer) -> Iterator[None]:
-    """Observe the calls in a `with` block."""
+def observing(observer: Observer | None) -> Iterator[None]:
+    """Observe the calls in a `with` block; None for none."""
     token = _observer.set(observer)
     try:
         yield
@@ -34,13 +49,13 @@ def observing(observer: Observer) -> Iterator[None]:
 
 def make_observable(method: FunctionType, name: str) -> Callable:
     """Wrap a method so that its calls can be observed."""
-    # A local name saves an attribute lookup in each call of a layer.
-    get_observer = _observer.get
+    # A local name saves the lookup of a global one in each call of a layer.
+    reference = _reference
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            observer = get_observer()
+            observer = reference.get()
             if observer is None:
                 return method(self, *args, **kwargs)
             return observer(self, name, method, args, kwargs)

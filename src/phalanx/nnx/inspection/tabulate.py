@@ -1,23 +1,24 @@
-"""`tabulate`: a table of the modules of a model, with the inputs and outputs of their calls and their variables.
+"""`tabulate`: a table of the calls of a model's methods, with their inputs and outputs and the modules' variables.
 
 A copy of the model is called once with shapes only, so that nothing is computed and the model is not changed. The
-package rich draws the table.
+package rich draws the table; if it is not installed, `text_table` draws the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from phalanx import numpy as jnp
 from phalanx.core import ArgumentError, ShapeDtypeStruct, get_aval
-from phalanx.debug.visualize_sharding import MissingExtraError
-from phalanx.nnx.graphlib import Path, split_merge, to_flat_state
-from phalanx.nnx.inspection.method_observer import notify_outermost_calls, observing
-from phalanx.nnx.module import Module
+from phalanx.nnx.graphlib import Path, iter_entries, split_merge
+from phalanx.nnx.inspection.method_observer import observing
+from phalanx.nnx.inspection.text_table import draw_table
 from phalanx.nnx.objects import Object, format_size, is_array
-from phalanx.nnx.rngs import Rngs, RngState, RngStream
+from phalanx.nnx.rngs import RngState, RngStream
+from phalanx.nnx.transforms.lifted_jit import jit as nnx_jit
 from phalanx.nnx.variable import Variable
 from phalanx.spmd import eval_shape, jit
 from phalanx.transforms import vjp
@@ -27,107 +28,158 @@ from phalanx.typing import PyTree
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
-class Call(NamedTuple):
-    """The arguments and the result of a call, as shapes."""
-
-    args: tuple
-    kwargs: dict
-    outputs: Any
-
-
 class CallInfo(NamedTuple):
-    """A row of the table.
+    """A row of the table: one call of a method.
 
-    path: the path of the module.
-    type: its class.
-    call: its first call; None if it was not called.
-    variables: its variables by path, except the variables of inner modules that have a row.
-    object: the module.
+    Attributes:
+      object: the module.
+      type: its class.
+      path: its path and, unless it is `__call__`, the name of the method.
+      inputs_repr, outputs_repr: the arguments and the result as text.
+      flops, vjp_flops: the compiler's estimate of the floating-point operations, if they are counted.
     """
 
-    path: Path
-    type: type
-    call: Call | None
-    variables: dict[Path, Variable]
     object: Any
+    type: type
+    path: Path
+    inputs_repr: str
+    outputs_repr: str
+    flops: int | None
+    vjp_flops: int | None
 
 
 def filter_rng_streams(row: CallInfo) -> bool:
-    """Whether to show a row: all rows except random streams."""
-    return not issubclass(row.type, RngStream | Rngs)
+    """Whether to show a row: all rows except calls of random streams."""
+    return not issubclass(row.type, RngStream)
 
 
-def _to_shapes(tree: PyTree) -> PyTree:
-    def shape(x: Any) -> Any:
-        return ShapeDtypeStruct(get_aval(x).shape, get_aval(x).dtype) if is_array(x) or hasattr(x, "aval") else x
+# --- calls ---
 
-    return tree_map(shape, tree)
+
+class _CallRecorder:
+    """An observer of method calls that makes a row for each call with new inputs, outer calls before inner ones."""
+
+    def __init__(self, model: Object, count_flops: bool, count_vjp_flops: bool):
+        self.rows: list[CallInfo | None] = []
+        self._count_flops, self._count_vjp_flops = count_flops, count_vjp_flops
+        self._paths = {id(x): path for path, x in _iter_preorder(model, (), set())}
+        self._objects = {path: x for path, x in _iter_preorder(model, (), set())}
+        self._active: set[tuple[Path, str]] = set()
+        self._seen: set[tuple[Path, str, str]] = set()
+        self._copies: list[Object] = []  # of compiled calls, kept alive since `_paths` has their addresses
+
+    def __call__(self, module: Any, name: str, method: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        # A call through `super` belongs to the outer one; a module that the call itself creates has no path.
+        if id(module) not in self._paths or (key := (self._paths[id(module)], name)) in self._active:
+            return method(module, *args, **kwargs)
+        inputs, position = _format_inputs(args, kwargs), len(self.rows)
+        self.rows.append(None)
+        self._active.add(key)
+        flops = vjp_flops = None
+        try:
+            if self._count_flops:
+                out, flops = self._call_and_count(module, method, args, kwargs)
+            else:
+                out = method(module, *args, **kwargs)
+            if self._count_vjp_flops and (*key, inputs) not in self._seen:
+                with observing(None):
+                    vjp_flops = _count_vjp_flops(module, method, args, kwargs)
+        finally:
+            self._active.discard(key)
+        if (*key, inputs) not in self._seen:
+            self._seen.add((*key, inputs))
+            path = key[0] if name == "__call__" else (*key[0], name)
+            info = (inputs, _format_tree(_to_shapes(out)), flops, vjp_flops)
+            self.rows[position] = CallInfo(self._objects[key[0]], type(module), path, *info)
+        return out
+
+    def _call_and_count(self, module: Object, method: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, int]:
+        """Call a method as a compiled function, which is traced once; also returns the number of operations."""
+        arrays, rest = _separate_arrays((args, kwargs))
+        static: list[Any] = []
+
+        def call(copy: Object, arrays: Any) -> Any:
+            for (_, x), (_, y) in zip(_iter_preorder(module, (), set()), _iter_preorder(copy, (), set())):
+                self._paths[id(y)] = self._paths[id(x)]
+            self._copies.append(copy)
+            args, kwargs = _join(arrays, rest)
+            found, kept = _separate_arrays(method(copy, *args, **kwargs))
+            static[:] = [kept]
+            return found
+
+        compiled = nnx_jit(call)
+        flops = _get_flops(compiled.lower(module, arrays))
+        return _join(compiled(module, arrays), static[0]), flops
+
+
+def _trace_calls(
+    model: Object, method: str, args: tuple, kwargs: dict[str, Any], count_flops: bool, count_vjp_flops: bool
+) -> tuple[Object, list[CallInfo]]:
+    """Call a copy of a model with shapes; returns the copy and the rows."""
+    graphdef, state = split_merge.split(model)
+    copies: list = []
+    rows: list = []
+    # Only arrays can be abstract; other arguments, such as modes, are passed unchanged.
+    arrays, rest = _separate_arrays((args, kwargs))
+
+    def call(state: Any, arrays: Any) -> list:
+        copy = split_merge.merge(graphdef, state)
+        copies[:] = [copy]
+        recorder = _CallRecorder(copy, count_flops, count_vjp_flops)
+        args, kwargs = _join(arrays, rest)
+        with observing(recorder):
+            # The method itself is called below the observer, which also sees calls of objects that are not modules.
+            function = getattr(type(copy), method)
+            out = recorder(copy, method, getattr(function, "__wrapped__", function), args, kwargs)
+        rows[:] = [row for row in recorder.rows if row is not None]
+        return [x for x in tree_leaves(out) if hasattr(x, "aval")]
+
+    eval_shape(call, state, arrays)
+    return copies[0], rows
 
 
 def _iter_preorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Object]]:
-    """Iterate over the objects in a graph, parents before their children and in the order of attributes."""
+    """Iterate over the objects in a graph, parents before their children."""
     if isinstance(x, Object):
         if id(x) in seen:
             return
         seen.add(id(x))
         yield path, x
-        items: Any = x.__dict__.items()
-    elif isinstance(x, Mapping):
-        items = x.items()
-    else:
-        items = enumerate(x) if isinstance(x, list | tuple) else ()
-    for key, value in items:
+    for key, value in iter_entries(x):
         yield from _iter_preorder(value, (*path, key), seen)
 
 
-def _make_rows(
-    model: Object, calls: Mapping[Path, Call], depth: int | None, row_filter: Callable[[CallInfo], bool]
-) -> list[CallInfo]:
-    """The rows of the table; a variable is in the row of the innermost module that has one."""
-    rows = []
-    for path, node in _iter_preorder(model, (), set()):
-        if depth is None or len(path) <= depth:
-            row = CallInfo(path, type(node), calls.get(path), {}, node)
-            if row_filter(row) and (isinstance(node, Module) or not path):
-                rows.append(row)
-    paths = {row.path: row for row in rows}
-    for path, v in to_flat_state(split_merge.state(model)):
-        if isinstance(v, Variable):
-            owner = next(path[:n] for n in range(len(path), -1, -1) if path[:n] in paths)
-            paths[owner].variables[path[len(owner) :]] = v
-    return rows
-
-
-def _trace_calls(model: Object, method: str, args: tuple, kwargs: dict[str, Any]) -> dict[Path, Call]:
-    """Call a copy of a model with shapes; returns the first call of each module, by path."""
-    graphdef, state = split_merge.split(model)
-    by_id: dict[int, Call] = {}
-    # Calls are recorded by the identity of the modules of the copy, which must therefore be kept alive.
-    copies: list = []
-
-    def note(node: Any, name: str, args: tuple, kwargs: dict, outputs: Any) -> None:
-        if name in ("__call__", method) and (node is not copies[0] or name == method):
-            by_id.setdefault(id(node), Call(_to_shapes(args), _to_shapes(kwargs), _to_shapes(outputs)))
-
-    def call(state: Any, args: tuple, kwargs: dict) -> Any:
-        copy = split_merge.merge(graphdef, state)
-        copies.append(copy)
-        with observing(notify_outermost_calls(note)):
-            outputs = getattr(copy, method)(*args, **kwargs)
-        note(copy, method, args, kwargs, outputs)  # calls of an object that is not a module are not observed
-        return outputs
-
-    # Only arrays can be abstract; other arguments, such as modes, are passed unchanged.
+def _count_vjp_flops(module: Any, method: Callable, args: tuple, kwargs: dict[str, Any]) -> int:
+    """The number of operations of a call and of its derivative with respect to all floating-point arrays."""
+    graphdef, state = split_merge.split(module)
     arrays, rest = _separate_arrays((args, kwargs))
-    eval_shape(
-        lambda s, a: tree_map(lambda x: x if hasattr(x, "aval") else None, call(s, *_join(a, rest))), state, arrays
-    )
-    return {path: by_id[id(node)] for path, node in _iter_preorder(copies[0], (), set()) if id(node) in by_id}
+
+    def forward(state: Any, arrays: Any) -> list:
+        args, kwargs = _join(arrays, rest)
+        return [x for x in tree_leaves(method(split_merge.merge(graphdef, state), *args, **kwargs)) if _is_float(x)]
+
+    def forward_and_backward(state: Any, arrays: Any) -> Any:
+        def of_leaves(*new: Any) -> list:
+            rest = iter(new)
+            return forward(*tree_map(lambda x: next(rest) if _is_float(x) else x, (state, arrays)))
+
+        out, pull = vjp(of_leaves, *[x for x in tree_leaves((state, arrays)) if _is_float(x)])
+        return out, pull([jnp.ones_like(y) for y in out])
+
+    return _get_flops(jit(forward_and_backward).lower(*_to_shapes((state, arrays))))
+
+
+def _get_flops(lowered: Any) -> int:
+    return int((lowered.cost_analysis() or {}).get("flops", 0))
+
+
+def _is_float(x: Any) -> bool:
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def _separate_arrays(tree: PyTree) -> tuple[PyTree, PyTree]:
     """A tree with None for everything except arrays, and one with None for arrays."""
-    numeric = lambda x: is_array(x) or isinstance(x, float | complex)
+    numeric = lambda x: is_array(x) or hasattr(x, "aval") or isinstance(x, float | complex)
     return tree_map(lambda x: x if numeric(x) else None, tree), tree_map(lambda x: None if numeric(x) else x, tree)
 
 
@@ -135,59 +187,97 @@ def _join(arrays: PyTree, rest: PyTree) -> PyTree:
     return tree_map(lambda a, r: r if a is None else a, arrays, rest, is_leaf=lambda x: x is None)
 
 
-def _count_flops(row: CallInfo, method: str, backward: bool) -> str:
-    """The compiler's estimate of the floating-point operations of a call, or of the call and its derivative."""
-    if row.call is None:
-        return ""
-    graphdef, state = split_merge.split(row.object)
-    arrays, rest = _separate_arrays((row.call.args, row.call.kwargs))
-    name = method if not row.path else "__call__"
-
-    def forward(state: Any, arrays: Any) -> list:
-        args, kwargs = _join(arrays, rest)
-        out = getattr(split_merge.merge(graphdef, state), name)(*args, **kwargs)
-        return [x for x in tree_leaves(out) if hasattr(x, "aval")]
-
-    def forward_and_backward(state: Any, arrays: Any) -> Any:
-        leaves = [x for x in tree_leaves((state, arrays)) if jnp.issubdtype(x.dtype, jnp.floating)]
-
-        def of_leaves(*new: Any) -> list:
-            rest = iter(new)
-            pick = lambda x: next(rest) if jnp.issubdtype(x.dtype, jnp.floating) else x
-            return forward(*tree_map(pick, (state, arrays)))
-
-        out, pull = vjp(of_leaves, *leaves)
-        return out, pull([jnp.ones_like(y) for y in out])
-
-    lowered = jit(forward_and_backward if backward else forward).lower(state, arrays)
-    return str(int(lowered.cost_analysis().get("flops", 0)))
+# --- text ---
 
 
-def _format_size(variables: list[Variable]) -> str:
+def _to_shapes(tree: PyTree) -> PyTree:
+    def shape(x: Any) -> Any:
+        return ShapeDtypeStruct(get_aval(x).shape, get_aval(x).dtype) if is_array(x) or hasattr(x, "aval") else x
+
+    return tree_map(shape, tree, is_leaf=lambda x: isinstance(x, Object))
+
+
+def _format_leaf(x: Any) -> str:
+    if isinstance(x, Object):
+        return f"{type(x).__name__}(...)"
+    if isinstance(x, ShapeDtypeStruct) or hasattr(x, "aval") or is_array(x):
+        return f"{getattr(x.dtype, 'name', x.dtype)}[{','.join(map(str, x.shape))}]"
+    return x if isinstance(x, str) else repr(x)
+
+
+def _format_nested(x: Any) -> list[str]:
+    """The lines of a tree, as YAML without quotes: keys and dashes before elements, empty containers as they are."""
+    if not _has_elements(x):
+        return [_format_leaf(x)]
+    if not isinstance(x, Mapping):
+        parts = map(_format_nested, x)
+        return [line for lines in parts for line in (f"- {lines[0]}", *(f"  {line}" for line in lines[1:]))]
+    found: list[str] = []
+    for key, value in x.items():
+        lines = _format_nested(value)
+        found += [f"{key}:", *(f"  {line}" for line in lines)] if _has_elements(value) else [f"{key}: {lines[0]}"]
+    return found
+
+
+def _has_elements(x: Any) -> bool:
+    return isinstance(x, Mapping | list | tuple) and not isinstance(x, Object) and len(x) > 0
+
+
+def _format_tree(tree: PyTree) -> str:
+    return "" if tree is None else "\n".join(_format_nested(tree))
+
+
+def _format_inputs(args: tuple, kwargs: Mapping[str, Any]) -> str:
+    args, kwargs = _to_shapes((args, dict(kwargs)))
+    if len(args) == 1 and not kwargs:
+        return _format_tree(args[0])
+    return "\n".join([*(_format_nested(args) if args else []), *(_format_nested(kwargs) if kwargs else [])])
+
+
+# --- the table ---
+
+
+def _collect_variables(model: Object) -> dict[int, list[tuple[Path, Variable]]]:
+    """The variables in each object with their paths from it; one that several objects share is in the first of them."""
+    found: dict[int, list[tuple[Path, Variable]]] = {}
+    seen: set[int] = set()
+
+    def visit(x: Any, path: Path, owners: tuple[tuple[int, Path], ...]) -> None:
+        if isinstance(x, Object | Variable):
+            if id(x) in seen:
+                return
+            seen.add(id(x))
+        if isinstance(x, Variable):
+            for owner, start in owners:
+                found[owner].append((path[len(start) :], x))
+            return
+        if isinstance(x, Object):
+            found[id(x)] = []
+            owners = (*owners, (id(x), path))
+        for key, value in iter_entries(x):
+            visit(value, (*path, key), owners)
+
+    visit(model, (), ())
+    return found
+
+
+def _format_size(variables: Sequence[Variable]) -> str:
     # A random key counts as one element, with the bytes of the integers that represent it.
     arrays = [x for v in variables for x in tree_leaves(v.raw_value) if hasattr(x, "dtype")]
     return format_size(arrays) if arrays else ""
 
 
-def _format_shape(x: Any) -> str:
-    if isinstance(x, ShapeDtypeStruct) or hasattr(x, "aval"):
-        return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
-    return "" if x is None else repr(x)
-
-
-def _format_tree(tree: PyTree) -> str:
-    """The leaves of a tree, one on each line, with the keys of dictionaries."""
-    if isinstance(tree, Mapping):
-        return "\n".join(f"{k}: {_format_tree(v)}" for k, v in tree.items())
-    if isinstance(tree, tuple | list):
-        lines = [_format_tree(x) for x in tree]
-        return "\n".join(f"- {x}" for x in lines) if len(lines) > 1 else "".join(lines)
-    return _format_shape(tree)
-
-
-def _get_column(v: Variable) -> type:
-    """The type of variables in whose column a variable is shown."""
-    return RngState if isinstance(v, RngState) else type(v)
+def _format_variables(variables: Sequence[tuple[Path, Variable]], kind: type) -> str:
+    """The names, shapes and metadata of an object's own variables of a type, and the size of all inside it."""
+    selected = [(path, v) for path, v in variables if v.counted_type() is kind]
+    own: dict[str, Any] = {}
+    for path, v in selected:
+        if len(path) == 1 and kind is not RngState:
+            metadata = {k: str(x) for k, x in v.get_metadata().items()}
+            value = _to_shapes(v.raw_value)
+            own[str(path[0])] = {"value": value, **metadata} if metadata else value
+    size = _format_size([v for _, v in selected])
+    return "\n".join([*_format_nested(own), "", size]) if own else size
 
 
 def tabulate(
@@ -203,25 +293,25 @@ def tabulate(
     compute_vjp_flops: bool = False,
     **input_kwargs: Any,
 ) -> str:
-    """Return a table of the modules of a model, with their inputs, outputs and variables.
+    """Return a table of the calls of a model's methods, with their inputs and outputs and the modules' variables.
 
     Args:
       obj: the model.
       *input_args: arguments of the call, arrays or shapes.
-      depth: the maximum depth of modules that have a row; None for no limit.
+      depth: the maximum length of the paths of rows; None for no limit.
       method: the name of the method to call.
       row_filter: whether to show a row.
-      table_kwargs, column_kwargs, console_kwargs: options of `Table`, its columns and `Console` in the package rich.
+      table_kwargs, column_kwargs, console_kwargs: options of `Table`, its columns and `Console` in the package rich;
+        ignored if it is not installed.
       compute_flops: whether to show the compiler's estimate of the floating-point operations of each call.
       compute_vjp_flops: the same for each call with its derivative.
       **input_kwargs: keyword arguments of the call.
 
     Returns:
-      The table as text.
+      The table as text. Below it is the number of elements and bytes of all variables.
 
     Raises:
       ArgumentError: the model does not have the method.
-      MissingExtraError: rich is not installed.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -237,53 +327,56 @@ def tabulate(
             got=repr(method),
             fix="pass the name of the method to call, such as method='__call__'",
         )
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        raise MissingExtraError(
-            "nnx.tabulate",
-            expected="the package rich, which draws the table",
-            got="an environment without it",
-            fix="pip install rich",
-        ) from None
-    rows = _make_rows(obj, _trace_calls(obj, method, input_args, input_kwargs), depth, row_filter)
-    variables = [v for row in rows for v in row.variables.values()]
-    kinds = sorted({_get_column(v) for v in variables}, key=lambda k: k.__name__)
-    costs = [("flops", False)] * compute_flops + [("vjp_flops", True)] * compute_vjp_flops
+    copy, rows = _trace_calls(obj, method, input_args, input_kwargs, compute_flops, compute_vjp_flops)
+    rows = [row for row in rows if (depth is None or len(row.path) <= depth) and row_filter(row)]
+    variables = _collect_variables(copy)
+    own = [v for _, v in variables[id(copy)]]
+    kinds = sorted({v.counted_type() for v in own}, key=lambda k: k.__name__)
+    counts = ["flops"] * compute_flops + ["vjp_flops"] * compute_vjp_flops
+    header = ["path", "type", "inputs", "outputs", *counts, *(k.__name__ for k in kinds)]
+    footer = [""] * len(header)
+    footer[3 + len(counts)] = "Total"
+    footer[4 + len(counts) :] = [_format_size([v for v in own if v.counted_type() is k]) for k in kinds]
+    cells = [
+        [
+            "/".join(map(str, row.path)),
+            row.type.__name__,
+            row.inputs_repr,
+            row.outputs_repr,
+            *(str(getattr(row, name)) for name in counts),
+            *(_format_variables(variables[id(row.object)], k) for k in kinds),
+        ]
+        for row in rows
+    ]
     title = f"{type(obj).__name__} Summary"
-    table = Table(**{"show_header": True, "show_lines": True, "show_footer": True, "title": title, **table_kwargs})
-    headers = ["path", "type", "inputs", "outputs", *(n for n, _ in costs), *(k.__name__ for k in kinds)]
-    sizes = [_format_size([v for v in variables if _get_column(v) is k]) for k in kinds]
-    for header, footer in zip(headers, ["", "", "", *[""] * len(costs), "Total", *sizes]):
-        table.add_column(header, footer, **{"justify": "left", **column_kwargs})
+    caption = f"\nTotal Parameters: {_format_size(own) or '0 (0 B)'}"
+    if find_spec("rich") is None:
+        return draw_table(title, header, cells, footer, caption)
+    return _draw_rich_table(title, header, cells, footer, caption, table_kwargs, column_kwargs, console_kwargs)
+
+
+def _draw_rich_table(
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    footer: Sequence[str],
+    caption: str,
+    table_kwargs: Mapping[str, Any],
+    column_kwargs: Mapping[str, Any],
+    console_kwargs: Mapping[str, Any],
+) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    options = {"show_header": True, "show_lines": True, "show_footer": True, "title": title, "caption": caption}
+    table = Table(**{**options, **table_kwargs})
+    for name, total in zip(header, footer, strict=True):
+        table.add_column(name, total, **{"justify": "left", **column_kwargs})
     for row in rows:
-        cells = ["/".join(map(str, row.path)), row.type.__name__, *_format_call(row)]
-        cells += [_count_flops(row, method, backward) for _, backward in costs]
-        cells += [_format_variables(row, rows, k) for k in kinds]
-        table.add_row(*map(Text, cells))
-    table.caption = f"Total Parameters: {_format_size(variables) or '0 (0 B)'}"
+        table.add_row(*map(Text, row))
     # The result is text rather than a terminal's output: no color codes, and wide enough for most models.
     console = Console(**{"force_terminal": False, "width": 240, **console_kwargs})
     with console.capture() as capture:
         console.print(table)
-    return f"\n{capture.get()}\n"
-
-
-def _format_call(row: CallInfo) -> tuple[str, str]:
-    if row.call is None:
-        return "", ""
-    inputs = [*row.call.args, row.call.kwargs] if row.call.kwargs else list(row.call.args)
-    return _format_tree(inputs), _format_tree(row.call.outputs)
-
-
-def _format_variables(row: CallInfo, rows: list[CallInfo], kind: type) -> str:
-    """The names, shapes and total size of the variables of a type; only the size if inner modules have some, too."""
-    inner_rows = [r for r in rows if r.path[: len(row.path)] == row.path]
-    below = [v for r in inner_rows for v in r.variables.values() if _get_column(v) is kind]
-    direct = {path: v for path, v in row.variables.items() if _get_column(v) is kind}
-    if len(below) > len(direct) or kind is RngState:
-        return _format_size(below)
-    lines = [f"{'.'.join(map(str, path))}: {_format_tree(v.raw_value)}" for path, v in sorted(direct.items(), key=str)]
-    return "\n".join([*lines, "", _format_size(list(direct.values()))]) if lines else ""
+    return capture.get()

@@ -12,6 +12,7 @@ import numpy as np
 
 from phalanx import lax, nn, numpy as jnp, random
 from phalanx.core import ArgumentError, ShapeError
+from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.nnx.layers.dropout import draw_key, fork_stream
 from phalanx.nnx.layers.linear_layers import LinearGeneral
@@ -166,6 +167,7 @@ def dot_product_attention_weights(
     return weights * (stays.astype(weights.dtype) / jnp.asarray(1.0 - dropout_rate, weights.dtype))
 
 
+@api_boundary  # here rather than where it is public, so that layers hold the object that pickle finds
 def dot_product_attention(
     query: Any,
     key: Any,

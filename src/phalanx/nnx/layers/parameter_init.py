@@ -12,6 +12,7 @@ import numpy as np
 
 from phalanx.core import dtypes, get_aval, promotion, state
 from phalanx.engine.cache import memoize
+from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.lax import convert_element_type
 from phalanx.nn import initializers
 from phalanx.nnx.module import Module
@@ -85,6 +86,7 @@ def flatten_initializer(init: Callable, num_in: int | None) -> Callable:
     return initialize
 
 
+@api_boundary  # here rather than where it is public, so that layers hold the object that pickle finds
 def promote_dtype(args: Sequence[Any], /, *, dtype: DTypeLike | None = None, inexact: bool = True) -> tuple:
     """Promote operands to one dtype.
 

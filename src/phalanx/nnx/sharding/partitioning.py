@@ -7,7 +7,7 @@ shards; inside of `nnx.eval_shape`, only the shapes and shardings are determined
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from phalanx.core import ShapeDtypeStruct, Tracer, state
@@ -110,11 +110,12 @@ def with_metadata(
     hooks = dict(zip(HOOKS, (on_get_value, on_set_value, on_create_value, on_add_axis, on_remove_axis), strict=True))
     given = {k: v for k, v in hooks.items() if v != ()} | metadata
 
-    @functools.wraps(initializer)
-    def initialize(*args: Any, **kwargs: Any) -> VariableMetadata:
-        return VariableMetadata(initializer(*args, **kwargs), given)
+    # Partial functions rather than closures, so that modules that keep the initializer can be pickled.
+    return functools.partial(_add_metadata, initializer, given)
 
-    return initialize
+
+def _add_metadata(initializer: Callable, metadata: Mapping[str, Any], *args: Any, **kwargs: Any) -> VariableMetadata:
+    return VariableMetadata(initializer(*args, **kwargs), metadata)
 
 
 def with_partitioning(
@@ -141,25 +142,27 @@ def with_partitioning(
     """
     if mesh is not None:
         metadata["mesh"] = mesh
-    rules = metadata.get("sharding_rules")
-
-    @functools.wraps(initializer)
-    def initialize(*args: Any, **kwargs: Any) -> Any:
-        over = mesh if mesh is not None else state.context.mesh
-        # Inside of a trace, the compiler partitions the computation anyway.
-        if over is None or state.trace is not None or sharding is None or not using_eager_sharding():
-            return initializer(*args, **kwargs)
-        is_traced = [isinstance(a, Array | Tracer) for a in args]
-
-        def compute(arrays: list) -> Any:
-            rest = iter(arrays)
-            return initializer(*(next(rest) if t else a for a, t in zip(args, is_traced, strict=True)), **kwargs)
-
-        # The compiler partitions the random number generation, so that no device computes or holds the whole array.
-        sharded = jit(compute, out_shardings=NamedSharding(over, get_spec(sharding, rules)))
-        return sharded([a for a, t in zip(args, is_traced, strict=True) if t])
-
+    initialize = functools.partial(_initialize_sharded, initializer, sharding, mesh, metadata.get("sharding_rules"))
     return with_metadata(initialize, out_sharding=sharding, **metadata)
+
+
+def _initialize_sharded(
+    initializer: Callable, sharding: Any, mesh: Mesh | None, rules: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Call an initializer, as a compiled program with a sharded result if there is a mesh."""
+    over = mesh if mesh is not None else state.context.mesh
+    # Inside of a trace, the compiler partitions the computation anyway.
+    if over is None or state.trace is not None or sharding is None or not using_eager_sharding():
+        return initializer(*args, **kwargs)
+    is_traced = [isinstance(a, Array | Tracer) for a in args]
+
+    def compute(arrays: list) -> Any:
+        rest = iter(arrays)
+        return initializer(*(next(rest) if t else a for a, t in zip(args, is_traced, strict=True)), **kwargs)
+
+    # The compiler partitions the random number generation, so that no device computes or holds the whole array.
+    sharded = jit(compute, out_shardings=NamedSharding(over, get_spec(sharding, rules)))
+    return sharded([a for a, t in zip(args, is_traced, strict=True) if t])
 
 
 def abstract_with_sharding(tree: PyTree, mesh: Mesh | None = MISSING) -> PyTree:
