@@ -681,9 +681,9 @@ def test_a_varying_result_with_a_replicated_spec_is_an_error(over):
 
 
 def test_other_misuse_is_an_error(mesh, over):
-    assert error(ArgumentError, lambda: phalanx.shard_map(lambda v: v, mesh=mesh, in_specs=P())) == (
-        "shard_map, argument out_specs: expected a tree of PartitionSpecs, got None.\n"
-        "  Fix: pass a PartitionSpec for each result, PartitionSpec() for a result that is equal on all devices."
+    assert error(ArgumentError, lambda: phalanx.shard_map(lambda v: v, mesh=mesh, in_specs=P())(A)).endswith(
+        "out_specs: expected a PartitionSpec for each result, since the function returns arrays, got None.\n"
+        "  Fix: pass out_specs, with PartitionSpec() for a result that is equal on all devices."
     )
     inside = over(
         lambda v: over(lambda u: u, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(v),

@@ -31,6 +31,9 @@ class TypeShardings(Protocol):
     def complete(self, aval: ShapedArray) -> Any:
         """The sharding of a type, with an entry for each dimension."""
 
+    def resolve(self, sharding: Any, where: str) -> Any:
+        """A sharding as it is; a `PartitionSpec` over the mesh in context."""
+
 
 type_shardings = Hook[TypeShardings]("phalanx.sharding.mesh_context")
 
@@ -555,7 +558,8 @@ class ShapeDtypeStruct(Typed):
     Args:
       shape: a tuple of ints or symbolic dimensions.
       dtype: the dtype.
-      sharding: the sharding the array would have, if any.
+      sharding: the sharding the array would have, if any; a `PartitionSpec` is over the mesh in context where the
+        sharding is read.
       weak_type: whether the dtype is weak.
       vma: inside a `shard_map`, the mesh axes over which the array varies.
       is_ref: whether it stands for a mutable array reference.
@@ -566,7 +570,7 @@ class ShapeDtypeStruct(Typed):
       ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
-    __slots__ = ("aval", "sharding")
+    __slots__ = ("_aval", "_sharding")
 
     def __init__(
         self,
@@ -581,11 +585,29 @@ class ShapeDtypeStruct(Typed):
         dtype, shape = dtypes.canonicalize_dtype(dtype), tuple(shape)
         in_type = sharding.type_sharding(len(shape)) if hasattr(sharding, "type_sharding") else None
         aval = ShapedArray(shape, dtype, weak_type, in_type, frozenset(vma or ()))
-        self.aval: Any = AbstractRef(aval) if is_ref else aval
-        self.sharding = sharding
+        self._aval: Any = AbstractRef(aval) if is_ref else aval
+        self._sharding = sharding
 
-    vma = property(attrgetter("aval.varying"))
-    is_ref = property(lambda self: type(self.aval) is AbstractRef)
+    @property
+    def sharding(self) -> Any:
+        """The sharding; an error if it was given as a `PartitionSpec` and there is no mesh in context."""
+        given = self._sharding
+        return type_shardings.resolve(given, "ShapeDtypeStruct, sharding") if hasattr(given, "partitions") else given
+
+    @property
+    def aval(self) -> Any:
+        """The type, with the sharding over Explicit axes."""
+        if hasattr(self._sharding, "partitions"):
+            return self._aval.update(sharding=self.sharding.type_sharding(self._aval.ndim))
+        return self._aval
+
+    shape = property(attrgetter("_aval.shape"))
+    dtype = property(attrgetter("_aval.dtype"))
+    ndim = property(attrgetter("_aval.ndim"))
+    size = property(attrgetter("_aval.size"))
+    weak_type = property(attrgetter("_aval.weak_type"))
+    vma = property(attrgetter("_aval.varying"))
+    is_ref = property(lambda self: type(self._aval) is AbstractRef)
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
@@ -613,17 +635,17 @@ class ShapeDtypeStruct(Typed):
         Returns:
           The copy.
         """
-        values = {name: getattr(self, name) for name in ("shape", "dtype", "sharding", "weak_type", "vma", "is_ref")}
-        return ShapeDtypeStruct(**(values | fields))
+        values = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "vma", "is_ref")}
+        return ShapeDtypeStruct(**({"sharding": self._sharding} | values | fields))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and (self.aval, self.sharding) == (other.aval, other.sharding)
+        return isinstance(other, ShapeDtypeStruct) and (self._aval, self._sharding) == (other._aval, other._sharding)
 
     def __hash__(self) -> int:
-        return hash((self.aval, self.sharding))
+        return hash((self._aval, self._sharding))
 
     def __repr__(self) -> str:
-        sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
+        sharding = f", sharding={self._sharding}" if self._sharding is not None else ""
         weak = ", weak_type=True" if self.weak_type else ""
         ref = ", is_ref=True" if self.is_ref else ""
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak}{ref})"

@@ -12,6 +12,7 @@ import contextlib
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from types import CellType
 from typing import Any
 
@@ -151,6 +152,8 @@ class Tracer(Typed, Operators):
         """The sharding of the concrete value, or else the one in the type, if there is one."""
         value = self.concrete
         return self.aval.type_sharding if value is None else value.sharding
+
+    mat = property(attrgetter("aval.mat"))  # as in its type
 
     def describe(self) -> str:
         """A description of this value for messages."""

@@ -23,7 +23,17 @@ from phalanx.runtime import (
     reshard_to,
     transfer,
 )
-from phalanx.sharding import UNCONSTRAINED, UNSPECIFIED, NamedSharding, PartitionSpec, Sharding, check_rank, to_sharding
+from phalanx.sharding import (
+    UNCONSTRAINED,
+    UNSPECIFIED,
+    AbstractMesh,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    check_rank,
+    to_sharding,
+)
 from phalanx.transforms.batching import AxisData
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
@@ -47,6 +57,8 @@ class ShardingConstraint(Identity, name="sharding_constraint"):
         _check_explicit(sharding, get_aval(x))
         # Outside of a trace no partitioner chooses a sharding, so an UNCONSTRAINED dimension keeps its present one.
         held = x.sharding if type(x) is Array else None
+        if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
+            sharding = _on_devices(sharding, held)
         return general_transfers.put([x], [fill_unconstrained(sharding, held, get_aval(x).ndim)])[0]
 
     def lower(self, ctx: LoweringContext, x: Any, *, sharding: Sharding) -> Any:
@@ -243,6 +255,19 @@ def _check_explicit(sharding: Sharding, x: ShapedArray) -> None:
                 got=f"{sharding.spec} for {x.str_short()}",
                 fix=f"change the sharding with phalanx.reshard(x, {sharding.spec})",
             )
+
+
+def _on_devices(sharding: NamedSharding, held: Sharding | None) -> NamedSharding:
+    """A sharding over an abstract mesh, over the mesh of devices that an array is on, or else the one in context."""
+    for mesh in (getattr(held, "mesh", None), state.context.mesh):
+        if isinstance(mesh, Mesh) and mesh.shape == sharding.mesh.shape:
+            return sharding.update(mesh=mesh)
+    raise ShardingError(
+        "with_sharding_constraint",
+        expected="a sharding over a mesh of devices, or over the abstract mesh of the array",
+        got=sharding,
+        fix="use the Mesh instead of the AbstractMesh, or call the function after set_mesh(mesh)",
+    )
 
 
 def _check_partitions(ctx: LoweringContext, sharding: Sharding, where: str) -> None:

@@ -420,7 +420,8 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
             if mesh is None
             else NamedSharding(mesh, PartitionSpec())
         )
-        return [only if s is None else s for s in lowered.out_shardings]
+        pairs = zip(lowered.program.outvars, lowered.out_shardings, strict=True)
+        return [_as_input(lowered, only, v.aval.ndim) if s is None else s for v, s in pairs]
     if not lowered.program.outvars:
         return []  # jaxlib reports one sharding even if there are no results.
     found: Any = compiler.executable_shardings(executable)[1]
@@ -431,12 +432,23 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
         ndim = physical_aval(v.aval).ndim
         if s is None:
             over = auto if v.aval.type_sharding is None else v.aval.type_sharding.mesh.on(lowered.devices)
-            s = from_hlo_sharding(chosen, lowered.devices, over, ndim)
+            s = _as_input(lowered, from_hlo_sharding(chosen, lowered.devices, over, ndim), ndim)
             # A sharding in a type has an entry for each dimension.
             if v.aval.type_sharding is not None and isinstance(s, NamedSharding):
                 s = s.with_spec(PartitionSpec.of_dims(s.axes(ndim), **v.aval.type_sharding.spec.reductions))
         out.append(reorder_devices(s, lowered.devices, ndim))
     return out
+
+
+def _as_input(lowered: LoweredProgram, sharding: Sharding, ndim: int) -> Sharding:
+    """The sharding of an input over the same mesh that places results alike, so that they have equal types."""
+    if not isinstance(sharding, NamedSharding):
+        return sharding
+    for v, s in zip(lowered.program.invars, lowered.in_shardings, strict=False):
+        if isinstance(s, NamedSharding) and s.mesh is sharding.mesh and v.aval.ndim == ndim:
+            if s.is_equivalent_to(sharding, ndim):
+                return s
+    return sharding
 
 
 def _result_mesh(lowered: LoweredProgram) -> Mesh | None:

@@ -200,7 +200,9 @@ def _complete_type_sharding(aval: ShapedArray) -> NamedSharding:
     return held or NamedSharding(get_abstract_mesh(), PartitionSpec.of_dims([()] * aval.ndim))
 
 
-type_shardings.provide(complete=_complete_type_sharding)
+type_shardings.provide(
+    complete=_complete_type_sharding, resolve=lambda sharding, where: to_sharding(sharding, where=where)
+)
 
 
 def _check_mesh(mesh: object, where: str) -> None:

@@ -404,9 +404,14 @@ class Jit:
         """
         return self.trace(*args, **kwargs).out_info
 
-    def set_option_names(self, **names: str) -> None:
-        """Set the names under which error messages refer to `in_shardings` and `out_shardings`."""
-        self._options["spelling"] = names
+    def set_former_options(self, *, none_replicates: bool, spelling: dict[str, str]) -> None:
+        """Set the options of the former `pjit`.
+
+        Args:
+          none_replicates: whether None as a sharding means replicated over the mesh in context.
+          spelling: the names under which error messages refer to `in_shardings` and `out_shardings`.
+        """
+        self._options |= {"none_replicates": none_replicates, "spelling": spelling}
 
     def clear_cache(self) -> None:
         """Drop all traced and compiled programs of this function."""
@@ -531,7 +536,7 @@ def jit(
     if backend is not None and device is None:
         device = client.devices(backend)[0]
     if device is not None:
-        options["in_shardings"] = transfer.single_device_sharding(device)
+        options |= {"in_shardings": transfer.single_device_sharding(device), "moves_committed": True}
     return Jit(
         fun, Signature(fun, static_argnums, static_argnames, donate_argnums, donate_argnames), options
     ).function()

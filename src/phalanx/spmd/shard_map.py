@@ -114,13 +114,6 @@ def shard_map(
     if f is None:
         return lambda fun: shard_map(fun, **options)
     check_function("shard_map, argument f", f)
-    if out_specs is None:
-        raise ArgumentError(
-            "shard_map, argument out_specs",
-            expected="a tree of PartitionSpecs",
-            got="None",
-            fix="pass a PartitionSpec for each result, PartitionSpec() for a result that is equal on all devices",
-        )
     mapped = _Mapped(f, options, check_vma if check_rep is None else check_rep)
 
     @api_boundary
@@ -265,6 +258,13 @@ class _Mapped:
                     fix="pass the reference as an argument, with the spec of its array in in_specs",
                 )
         out_tree = function.out_tree
+        if self.options["out_specs"] is None and out_tree.num_leaves:
+            raise ArgumentError(
+                f"{self.what}, out_specs",
+                expected="a PartitionSpec for each result, since the function returns arrays",
+                got="None",
+                fix="pass out_specs, with PartitionSpec() for a result that is equal on all devices",
+            )
         outs = self._specs("out_specs", tree_unflatten(out_tree, program.out_avals), program.out_avals, view)
         if view.check:
             self._check_shared(program, outs, out_tree, view)

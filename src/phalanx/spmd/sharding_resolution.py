@@ -77,7 +77,10 @@ def broadcast_declared_shardings(options: dict, which: str, tree: PyTree, what: 
       tree: the arguments or results.
       what: description of the compiled function for error messages, such as "jit of f at file:line".
     """
-    return resolve_prefix_shardings(options[which], tree, f"{what}, {options.get('spelling', {}).get(which, which)}")
+    given, mesh = options[which], state.context.mesh
+    if options.get("none_replicates") and mesh is not None and not mesh.empty:
+        given = tree_map(lambda s: PartitionSpec() if s is None else s, given, is_leaf=lambda s: s is None)
+    return resolve_prefix_shardings(given, tree, f"{what}, {options.get('spelling', {}).get(which, which)}")
 
 
 class LeafShardings(tuple):

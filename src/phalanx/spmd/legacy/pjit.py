@@ -59,7 +59,8 @@ def pjit(
             )
         options[new], spelling[new] = value, old
     compiled: Any = jit(fun, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
-    compiled._jit.set_option_names(**spelling)
+    # Under `with mesh:`, None means replicated, unlike in `jit`.
+    compiled._jit.set_former_options(none_replicates=True, spelling=spelling)
     return compiled
 
 
