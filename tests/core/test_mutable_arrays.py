@@ -469,3 +469,43 @@ def test_a_reference_does_not_outlive_its_function():
     jax.jit(kept.append)(jax.new_ref(1.0))
     with pytest.raises(jax.errors.UnexpectedTracerError):
         kept[0][...]
+
+
+@both
+def test_views_are_arguments_of_transformed_functions(wrap):
+    def add(view):
+        view[...] += 10
+        return view[...].sum()
+
+    @wrap
+    def run(start):
+        ref = jax.new_ref(jnp.zeros(6))
+        total = jax.jit(add)(ref.at[1:5])
+        total += jax.checkpoint(add)(ref.at[start])
+        lax.cond(start > 0, add, lambda view: view[...].sum(), ref.at[2:4].at[0])
+        return total, ref[...]
+
+    total, value = run(jnp.int32(2))
+    assert float(total) == 60
+    assert value.tolist() == [0, 10, 30, 10, 10, 0]
+
+
+def test_a_jitted_function_reuses_its_program_for_views_with_equal_slices():
+    count = 0
+
+    @jax.jit
+    def read(view):
+        nonlocal count
+        count += 1
+        return view[...]
+
+    ref = jax.new_ref(jnp.arange(5.0))
+    assert [read(ref.at[1:3]).tolist() for _ in range(2)] == [[1, 2]] * 2
+    assert count == 1
+    assert read(ref.at[2:4]).tolist() == [2, 3]
+    assert count == 2
+
+
+def test_vmap_takes_no_views():
+    with pytest.raises(RefError, match=r"expected arrays and references, got a view of a reference, Ref\(\["):
+        jax.vmap(lambda v: v[...])(jax.new_ref(jnp.zeros((4, 3))).at[1:3])

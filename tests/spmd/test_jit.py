@@ -253,10 +253,27 @@ def test_bad_results_are_named_by_path():
 def test_bad_options_are_errors():
     with pytest.raises(ArgumentError, match=r"static_argnums: expected positions below 1"):
         phalanx.jit(lambda x: x, static_argnums=3)
-    with pytest.raises(ArgumentError, match=r"static_argnames: expected names of parameters: x, got 'y'"):
+    with pytest.raises(ArgumentError, match=r"static_argnames: expected names .*: x, got 'y'"):
         phalanx.jit(lambda x: x, static_argnames="y")
+    for name in ("a", "rest"):
+        with pytest.raises(ArgumentError, match=f"donate_argnames: expected names .* by name: b, got '{name}'"):
+            phalanx.jit(lambda a, /, b, *rest, **named: b, donate_argnames=name)
     with pytest.raises(ArgumentError, match="which are in static_argnums too"):
         phalanx.jit(lambda x: x, static_argnums=0, donate_argnums=0)
+
+
+def test_positions_and_names_of_static_arguments_are_taken_as_they_are_if_both_are_given():
+    traced = []
+
+    def f(x, y):
+        traced.append((isinstance(x, phalanx.core.Tracer), isinstance(y, phalanx.core.Tracer)))
+        return 1
+
+    by_position = phalanx.jit(f, static_argnums=1, static_argnames=())
+    by_position(2, "text"), by_position(1, y=2)
+    by_name = phalanx.jit(f, static_argnums=(), static_argnames="y")
+    by_name(2, 3), by_name(1, y="text")
+    assert traced == [(True, False), (True, True), (True, True), (True, False)]
 
 
 def test_a_program_of_many_operations():

@@ -124,6 +124,7 @@ from phalanx.core.mutable_arrays import (
     REF_TYPES as REF_TYPES,
     Ref as Ref,
     RefCell as RefCell,
+    check_no_views as check_no_views,
     check_not_batched as check_not_batched,
     read_p as read_p,
     write_p as write_p,

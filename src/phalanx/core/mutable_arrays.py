@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from phalanx.core.aval import AbstractRef, ShapedArray, get_aval
 from phalanx.core.config import state
 from phalanx.core.effects import Effects, read_effect, write_effect
@@ -24,6 +26,7 @@ from phalanx.core.source_info import current_traceback, format_source
 from phalanx.core.tangent import Zero, vector_space
 from phalanx.core.trace import StagedTracer, Tracer, leak_error, tracer_types
 from phalanx.engine.traceback_filtering import api_boundary_class
+from phalanx.tree import register_pytree_node, tree_flatten, tree_leaves, tree_unflatten
 
 if TYPE_CHECKING:
     from phalanx.typing import ArrayLike
@@ -453,7 +456,10 @@ def _as_element(ref: Any, x: Any) -> Any:
 
 @api_boundary_class
 class RefView(RefLike):
-    """A part of a reference, selected by one index after another; reads and writes go to the reference."""
+    """A part of a reference, selected by one index after another; reads and writes go to the reference.
+
+    Functions that are transformed take the reference as their argument: a view is a pytree of it and of traced indices.
+    """
 
     __slots__ = ("indices", "ref")
 
@@ -471,6 +477,47 @@ class RefView(RefLike):
 
     def __repr__(self) -> str:
         return f"{self.ref!r}.at{''.join(f'[{i}]' for i in self.indices)}"
+
+
+# What stands for an index that is an array, or for a slice, in the structure of a view as a pytree.
+_ARRAY, _SLICE = object(), object()
+
+
+def _flatten_view(view: RefView) -> tuple[tuple[Any, ...], Any]:
+    """The reference and the traced parts of the indices; the other parts belong to the structure."""
+    parts, tree = tree_flatten(view.indices, is_leaf=lambda x: x is None)
+    traced = [hasattr(part, "aval") or isinstance(part, np.ndarray) for part in parts]
+    # Slices cannot be hashed before Python 3.12.
+    fixed = [(_SLICE, part.start, part.stop, part.step) if isinstance(part, slice) else part for part in parts]
+    structure = [_ARRAY if t else part for part, t in zip(fixed, traced, strict=True)]
+    return (view.ref, *[part for part, t in zip(parts, traced, strict=True) if t]), (tree, tuple(structure))
+
+
+def _unflatten_view(structure: Any, children: Sequence[Any]) -> RefView:
+    (tree, parts), (ref, *arrays) = structure, children
+    rest = iter(arrays)
+    # A tuple among the parts is a slice, since tuples of indices are nodes of the tree.
+    restored = [slice(*part[1:]) if type(part) is tuple else next(rest) if part is _ARRAY else part for part in parts]
+    return RefView(ref, tree_unflatten(tree, restored))
+
+
+register_pytree_node(RefView, _flatten_view, _unflatten_view)
+
+
+def check_no_views(where: str, args: Any) -> None:
+    """Refuse views of references among the arguments of a function that is mapped: axes are those of the reference.
+
+    Raises:
+      RefError: an argument is a view.
+    """
+    for x in tree_leaves(args, is_leaf=lambda x: isinstance(x, RefView)):
+        if isinstance(x, RefView):
+            raise RefError(
+                where,
+                expected="arrays and references",
+                got=f"a view of a reference, {x!r}",
+                fix="pass the reference, and take the view inside of the function",
+            )
 
 
 class _At:

@@ -148,11 +148,13 @@ class Signature:
     def _complete(
         self, kind: str, nums: int | Sequence[int] | None, names: str | Iterable[str] | None
     ) -> tuple[frozenset, frozenset]:
-        """Validate positions and names of parameters, and complete each from the other."""
+        """Validate positions and names of parameters; where only one of them is given, complete the other."""
         where = f"{self.what}, {kind}_arg"
         given_nums = () if nums is None else parse_positions(f"{where}nums", nums)
         given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
-        kinds, known = {p.kind for p in self.parameters}, {p.name for p in self.parameters}
+        kinds = {p.kind for p in self.parameters}
+        known = {p.name for p in self.parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        unnamed = {p.name for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)}
         count = len(self.positional)
         for n in given_nums:
             if self.parameters and inspect.Parameter.VAR_POSITIONAL not in kinds and not -count <= n < count:
@@ -163,14 +165,18 @@ class Signature:
                     fix=f"pass positions from 0 to {count - 1}, or leave {kind}_argnums out",
                 )
         for name in given_names:
-            if self.parameters and inspect.Parameter.VAR_KEYWORD not in kinds and name not in known:
+            by_position = f"mark it by its position in {kind}_argnums"
+            takes_any = not self.parameters or inspect.Parameter.VAR_KEYWORD in kinds
+            if name in unnamed or not (takes_any or name in known):
                 raise ArgumentError(
                     f"{where}names",
-                    expected=f"names of parameters: {', '.join(sorted(known))}",
+                    expected=f"names of parameters that can be passed by name: {', '.join(sorted(known)) or 'none'}",
                     got=repr(name),
-                    fix=f"replace {name!r} by one of these names",
+                    fix=by_position if name in unnamed else f"replace {name!r} by one of these names",
                 )
         places = {n % count if n < 0 and count else n for n in given_nums}
+        if nums is not None and names is not None:  # The user chose both ways of passing an argument.
+            return frozenset(places), frozenset(given_names)
         found = {p.name for i, p in enumerate(self.positional) if i in places and p.kind is not p.POSITIONAL_ONLY}
         places |= {i for i, p in enumerate(self.positional) if p.name in given_names}
         return frozenset(places), frozenset(found.union(given_names))

@@ -31,6 +31,7 @@ from phalanx.core import (
     cached_on_jaxpr,
     check_axis_name,
     check_function,
+    check_no_views,
     check_ref_aliases,
     current_traceback,
     eqn_named_axes,
@@ -335,6 +336,7 @@ def named_vmap(
         name = f"vmap of {function_name(fun)}"
         is_ref = [isinstance(x, Ref) for x in leaves]
         if any(is_ref):
+            check_no_views(where, (args, kwargs))
             check_ref_aliases(name, leaves, (), label_of(args, kwargs, lambda: positional_parameters(fun)))
             out, dims_out = _map_with_refs(function, leaves, in_dims, axis, name)
         else:
