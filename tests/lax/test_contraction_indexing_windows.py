@@ -128,9 +128,9 @@ ERRORS = [
         "f32[4,5].\n  Fix: transpose or reshape one operand, or pass other dimension_numbers.",
     ),
     (
-        lambda: lax.dot(ones(2, 3), np.ones((3, 2), np.int32)),
+        lambda: lax.conv(ones(1, 3, 8), np.ones((4, 3, 3), np.int32), (1,), "SAME"),
         DTypeError,
-        "dot_general operands: expected equal dtypes, or two floating ones, got f32[2,3] and i32[3,2].\n"
+        "convolution operands: expected equal dtypes, or two floating ones, got f32[1,3,8] and i32[4,3,3].\n"
         "  Fix: convert one operand with lax.convert_element_type.",
     ),
     (

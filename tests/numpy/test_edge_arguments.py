@@ -5,6 +5,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx import lax
 
 A = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
 
@@ -118,3 +119,48 @@ def test_residual_of_attention_has_the_dtype_of_the_query():
     q = jnp.ones((1, 2, 1, 4), "bfloat16")
     out, residual = phalanx.nn.dot_product_attention(q, q, q, return_residual=True)
     assert out.dtype == residual.dtype == jnp.bfloat16
+
+
+def test_python_scalars_among_numpy_scalars_are_weakly_typed():
+    assert jnp.array([0, np.int16(1)]).dtype == "int16"
+    assert jnp.array([[np.float16(3), 4], [1, 2]]).dtype == "float16"
+
+
+def test_unique_groups_complex_numbers_with_a_nan_part():
+    x = np.array([np.nan + 1j, 1 + np.nan * 1j, 2, np.nan], np.complex64)
+    found, counts = jnp.unique(x, return_counts=True)
+    assert (found.shape, counts.tolist()) == ((2,), [1, 3])
+
+
+def test_a_requested_half_precision_is_the_dtype_of_the_computation():
+    program = phalanx.make_jaxpr(lambda x: jnp.mean(x, dtype="float16"))(jnp.ones(3, "float16"))
+    assert [eqn.primitive.name for eqn in program.eqns] == ["reduce_sum", "div"]
+
+
+def test_sinc_is_0_at_infinities():
+    np.testing.assert_array_equal(jnp.sinc(jnp.array([np.inf, -np.inf])), [0, 0])
+    np.testing.assert_array_equal(jnp.sinc(jnp.array([np.inf + 0j, -np.inf + 1.5j])), [0, 0])
+
+
+def test_gathers_map_over_dimensions_of_size_0():
+    x, i = np.zeros((0, 4), "float32"), np.zeros((0, 4), "int32")
+    assert phalanx.vmap(lambda x, i: x[i], in_axes=0)(x, i).shape == (0, 4)
+
+
+def test_load_reads_pickles_only_where_they_are_allowed(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([{}], object))
+    assert jnp.load(tmp_path / "a.npy", allow_pickle=True)[0] == {}
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        jnp.load(tmp_path / "a.npy")
+
+
+def test_lax_functions_take_dtypes_arrays_and_mixed_dtypes_as_documented():
+    assert (lax.dtype(np.float64), lax.dtype("int8"), lax.dtype(jnp.bfloat16)) == ("float32", "int8", jnp.bfloat16)
+    assert lax.dot(jnp.ones(3, "complex64"), jnp.ones(3)).dtype == "complex64"
+    assert lax.dot(jnp.ones(3, "uint8"), jnp.ones(3, "float16")).dtype == "float16"
+    np.testing.assert_array_equal(lax.dynamic_slice(jnp.arange(4), (1,), jnp.array([2])), [1, 2])
+    assert isinstance(lax.squeeze(2.0, ()), phalanx.Array)
+    pads = lax.padtype_to_pads(np.array([8]), np.array([3]), np.array([2]), "SAME")
+    assert [type(n) for n in pads[0]] == [int, int]
+    program = phalanx.make_jaxpr(lambda x: lax.reduce(x, np.array(0, "int32"), lax.bitwise_or, (0,)))(jnp.arange(3))
+    assert program.eqns[0].primitive.name == "reduce_or"

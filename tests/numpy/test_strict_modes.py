@@ -32,6 +32,12 @@ class Wrapped:
         (lambda: jnp.histogram(X, bins=jnp.array([0.0, 1.5, 4.0]))[0], [1, 2]),
         (lambda: X[jnp.array([0, 2])], [3, 2]),
         (lambda: X[jnp.array(1)], 1),
+        (lambda: jnp.convolve(X.astype("int32"), jnp.ones(1, "int32"), preferred_element_type="int32"), [3, 1, 2]),
+        (lambda: jnp.nanvar(jnp.array([1j, 3j, jnp.nan])), 1),
+        (lambda: phalanx.scipy.linalg.sqrtm(4 * jnp.eye(2)), [[2, 0], [0, 2]]),
+        (lambda: phalanx.scipy.linalg.rsf2csf(jnp.eye(2), jnp.eye(2))[0], [[1, 0], [0, 1]]),
+        (lambda: phalanx.scipy.linalg.solve_sylvester(jnp.eye(2), jnp.eye(2), jnp.eye(2)), [[0.5, 0], [0, 0.5]]),
+        (lambda: phalanx.scipy.linalg.polar(2 * jnp.eye(2), method="svd")[1], [[2, 0], [0, 2]]),
     ],
 )
 @pytest.mark.parametrize("disable_jit", [False, True])

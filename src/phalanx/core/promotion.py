@@ -157,6 +157,19 @@ def promote_types(a: Any, b: Any) -> Any:
     return as_dtype(common) if is_wide else _canonical(common, current_scope().context.enable_x64)
 
 
+def join_dtypes(a: Any, b: Any) -> Any:
+    """The smallest dtype that holds the values of both, for conversions that users do not request.
+
+    Unlike `promote_types`, it does not depend on the option `numpy_dtype_promotion`.
+
+    Examples:
+      >>> import numpy as np
+      >>> join_dtypes(np.dtype("float32"), np.dtype("complex64"))
+      dtype('complex64')
+    """
+    return _join([as_dtype(a), as_dtype(b)], "standard")
+
+
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     """The dtype of an operation on all of `args`.
 

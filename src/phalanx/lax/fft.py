@@ -176,5 +176,5 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> An
         if dtypes.issubdtype(dtype, np.integer) or dtype == np.dtype(bool):
             x = convert_element_type(x, dtypes.canonicalize_dtype(np.float64))
     elif not dtypes.issubdtype(dtype, np.complexfloating):
-        x = convert_element_type(x, promotion.result_type(dtype, np.complex64))
+        x = convert_element_type(x, promotion.join_dtypes(dtype, np.complex64))
     return fft_p(x, fft_type=fft_type, fft_lengths=tuple(fft_lengths))

@@ -153,7 +153,7 @@ def dot_product_attention(
     # Query heads that share a key head form a group, so that keys and values need not be repeated.
     grouped = lax.reshape(query, (batch, queries, key_heads, heads // key_heads, depth))
     # Scores and softmax are computed in float32 at least.
-    wide = promotion.result_type(get_aval(query).dtype, np.dtype("float32"))
+    wide = promotion.join_dtypes(get_aval(query).dtype, np.float32)
     scores = lax.dot_general(grouped, key, (((4,), (3,)), ((0, 2), (0, 2))), preferred_element_type=wide)
     # [batch, key head, query, group, key] becomes [batch, head, query, key].
     scores = lax.reshape(lax.transpose(scores, (0, 1, 3, 2, 4)), shape)

@@ -263,7 +263,7 @@ def standardize(
     size = (lambda v: jnp.square(jnp.abs(v))) if jnp.iscomplexobj(x) else jnp.square
     mean = jnp.mean(x, over, keepdims=True, where=where) if mean is None else mean
     if variance is None and algorithm == "fast":
-        variance = jnp.mean(size(x), over, keepdims=True, where=where) - size(jnp.asarray(mean))
+        variance = jnp.maximum(jnp.mean(size(x), over, keepdims=True, where=where) - size(jnp.asarray(mean)), 0)
     elif variance is None:
         variance = jnp.mean(size(x - mean), over, keepdims=True, where=where)
     return jnp.subtract(x, mean) * lax.rsqrt(jnp.asarray(variance + epsilon, x.dtype))
@@ -280,6 +280,7 @@ def _standardize(x: Array, dims: tuple, epsilon: float | Array, algorithm: str) 
     # One pass over x, which XLA fuses; "stable" needs the mean first.
     if algorithm == "fast":
         variance = lax.sub(lax.div(lax.reduce_sum(lax.square(x), dims), count), lax.square(mean))
+        variance = lax.max(variance, lax.full_like(variance, 0))  # which rounding may make negative
     else:
         variance = lax.div(lax.reduce_sum(lax.square(shifted), dims), count)
     if not isinstance(epsilon, int | float):

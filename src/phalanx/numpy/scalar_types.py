@@ -70,7 +70,7 @@ def _scalar_type(name: str, type_: Any) -> Any:
     return ScalarType(name, (), {"dtype": np.dtype(type_), "__doc__": doc, "__module__": "phalanx.numpy"})
 
 
-bool_ = bool = _scalar_type("bool_", np.bool_)
+bool_ = bool = _scalar_type("bool", np.bool_)
 int8, int16 = _scalar_type("int8", np.int8), _scalar_type("int16", np.int16)
 int32, int64 = _scalar_type("int32", np.int32), _scalar_type("int64", np.int64)
 uint8, uint16 = _scalar_type("uint8", np.uint8), _scalar_type("uint16", np.uint16)

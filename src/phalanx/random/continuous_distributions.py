@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ShapeError, Undefined, dtypes, get_aval, state
+from phalanx.core import ArgumentError, ShapeError, Undefined, dtypes, get_aval, state
 from phalanx.custom_rules import custom_jvp
 from phalanx.lax.shape import broadcast_to_shape
 from phalanx.random.distribution_parameters import (
@@ -413,11 +413,47 @@ def _log_gamma_jvp(primals: tuple, tangents: tuple) -> tuple:
     return y, lax.mul(lax.select(is_tiny, limit, slope), tangents[1])
 
 
-def log_gamma_samples(key: Array, a: Array) -> Array:
+# The approximation adds this number to the shape parameter: it is accurate for large ones.
+_BOOST = 8
+
+
+def _log_gamma_approximately(key: Array, a: Array) -> Array:
+    """Draw logarithms of approximate gamma samples, as a formula of a normal and a few exponential numbers.
+
+    The cube root of a gamma sample is nearly normal (Wilson and Hilferty 1931, doi:10.1073/pnas.17.12.684). If G is a
+    sample for a + n, and E_k are exponential numbers, then log G - sum E_k / (a + k) over k = 0, ..., n - 1 is the
+    logarithm of a sample for a (Stuart 1962, doi:10.1093/biomet/49.3-4.564), exactly.
+    """
+    dtype = a.dtype
+    key_base, key_boost = split_key(key, 2)
+    large = lax.add(a, dtype.type(_BOOST))
+    mean = lax.sub(dtype.type(1), lax.reciprocal(lax.mul(large, dtype.type(9))))
+    deviation = lax.mul(lax.rsqrt(large), dtype.type(1 / 3))
+    root = lax.add(mean, lax.mul(standard_normal(key_base, a.shape, dtype), deviation))
+    y = lax.add(lax.log(large), lax.mul(lax.log(lax.max(root, dtype.type(dtypes.finfo(dtype).tiny))), dtype.type(3)))
+    drawn = standard_exponential(key_boost, (_BOOST, *a.shape), dtype)
+    for k in range(_BOOST):
+        y = lax.sub(y, lax.div(lax.index_in_dim(drawn, k, keepdims=False), lax.add(a, dtype.type(k))))
+    return lax.select(lax.ge(a, dtype.type(0)), y, lax.full_like(a, np.nan))
+
+
+def log_gamma_samples(key: Array, a: Array, method: str = "exact") -> Array:
     """Draw the logarithm of a gamma sample for each element of `a`, in float32 at least."""
+    sample = _log_gamma if method == "exact" else _log_gamma_approximately
     if dtypes.itemsize_bits(a.dtype) < 32:
-        return lax.convert_element_type(_log_gamma(key, lax.convert_element_type(a, np.dtype(np.float32))), a.dtype)
-    return _log_gamma(key, a)
+        return lax.convert_element_type(sample(key, lax.convert_element_type(a, np.dtype(np.float32))), a.dtype)
+    return sample(key, a)
+
+
+def check_method(where: str, method: str) -> None:
+    """Check the `method` argument of a distribution, the way in which it samples."""
+    if method not in ("exact", "approximate"):
+        raise ArgumentError(
+            f"random.{where}, method",
+            expected="'exact' or 'approximate'",
+            got=repr(method),
+            fix="pass method='exact', or 'approximate' for samples without a loop",
+        )
 
 
 @real_distribution(2.0, a="the shape parameter, with respect to which the result is differentiable")
@@ -427,10 +463,12 @@ def gamma(
     shape: Shape | None = None,
     dtype: DTypeLike | None = None,
     *,
+    method: str = "exact",
     out_sharding: ShardingLike | None = None,
 ) -> Array:
     """Samples of the gamma distribution: density x^(a - 1) exp(-x) / gamma(a) for x > 0."""
-    return lax.exp(log_gamma_samples(key, a))
+    check_method("gamma", method)
+    return lax.exp(log_gamma_samples(key, a, method))
 
 
 @real_distribution(1e-6, a="the shape parameter, with respect to which the result is differentiable")
@@ -440,10 +478,12 @@ def loggamma(
     shape: Shape | None = None,
     dtype: DTypeLike | None = None,
     *,
+    method: str = "exact",
     out_sharding: ShardingLike | None = None,
 ) -> Array:
     """Logarithms of gamma samples, accurate also where the samples underflow."""
-    return log_gamma_samples(key, a)
+    check_method("loggamma", method)
+    return log_gamma_samples(key, a, method)
 
 
 @real_distribution(2.0, 3.0, a="the first shape parameter", b="the second shape parameter")
@@ -454,12 +494,14 @@ def beta(
     shape: Shape | None = None,
     dtype: DTypeLike | None = None,
     *,
+    method: str = "exact",
     out_sharding: ShardingLike | None = None,
 ) -> Array:
     """Samples of the beta distribution: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1]."""
+    check_method("beta", method)
     # A / (A + B) for gamma samples A and B, as the logistic function of log A - log B, which cannot underflow to 0 / 0.
     key_a, key_b = split_key(key, 2)
-    return lax.logistic(lax.sub(log_gamma_samples(key_a, a), log_gamma_samples(key_b, b)))
+    return lax.logistic(lax.sub(log_gamma_samples(key_a, a, method), log_gamma_samples(key_b, b, method)))
 
 
 @distribution(dtype=float_dtype)
@@ -522,14 +564,16 @@ def chisquare(
     shape: Shape | None = None,
     dtype: DTypeLike | None = None,
     *,
+    method: str = "exact",
     out_sharding: ShardingLike | None = None,
 ) -> Array:
     """Samples of the chi-square distribution: sums of squares of `df` normal numbers, for any positive `df`."""
-    return lax.exp(_log_chisquare(key, df))
+    check_method("chisquare", method)
+    return lax.exp(_log_chisquare(key, df, method))
 
 
-def _log_chisquare(key: Array, df: Array) -> Array:
-    return lax.add(log_gamma_samples(key, lax.mul(df, df.dtype.type(0.5))), df.dtype.type(np.log(2)))
+def _log_chisquare(key: Array, df: Array, method: str = "exact") -> Array:
+    return lax.add(log_gamma_samples(key, lax.mul(df, df.dtype.type(0.5)), method), df.dtype.type(np.log(2)))
 
 
 @real_distribution(

@@ -15,7 +15,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
 from phalanx.lax.shape import broadcast_to_shape
-from phalanx.random.continuous_distributions import standard_gumbel
+from phalanx.random.continuous_distributions import check_method, standard_gumbel, standard_normal
 from phalanx.random.distribution_parameters import (
     as_dtype,
     broadcast_parameters,
@@ -101,6 +101,7 @@ def poisson(
     shape: Shape | None = None,
     dtype: DTypeLike | None = None,
     *,
+    method: str = "exact",
     out_sharding: ShardingLike | None = None,
 ) -> Array:
     """Samples of the Poisson distribution: probability lam^k exp(-lam) / k!.
@@ -110,13 +111,15 @@ def poisson(
       lam: the expected count, which broadcasts to the shape.
       shape: the shape of the result; the shape of `lam` if None.
       dtype: an integer dtype; the default integer dtype if None.
+      method: `"exact"` for rejection sampling, or `"approximate"` for a formula without a loop, which is faster; its
+        probabilities differ by 0.0002 in total at most.
       out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
 
     Returns:
       An array of `dtype`; -1 where `lam` is negative, infinite or NaN.
 
     Raises:
-      ArgumentError: `dtype` is not an integer dtype.
+      ArgumentError: `dtype` is not an integer dtype, or `method` is unknown.
       ShapeError: `lam` does not broadcast to the shape.
 
     Examples:
@@ -124,10 +127,15 @@ def poisson(
       >>> bool((random.poisson(random.key(0), 4.0, (9,)) >= 0).all())
       True
     """
-    wide = np.dtype("float32")
+    check_method("poisson", method)
+    # Counts beyond 2**24 need a mean in float64; the loops of the exact method draw in float32.
+    wide = np.dtype("float64" if method == "approximate" and dtype.itemsize > 4 else "float32")
     _, (lam,) = broadcast_parameters("poisson", shape, wide, lam=lam)
     is_valid = lax.bitwise_and(lax.ge(lam, wide.type(0)), lax.lt(lam, wide.type(np.inf)))
     is_small = lax.lt(lam, wide.type(10))
+    if method == "approximate":
+        count = _poisson_of_normal(standard_normal(key, lam.shape, wide), lam, is_small)
+        return lax.convert_element_type(_where(is_valid, count, -1.0), dtype)
     # Both methods run for all elements; each skips the elements of the other one, with a rate that keeps it finite.
     not_counted = lax.bitwise_not(lax.bitwise_and(is_small, is_valid))
     not_rejected = lax.bitwise_or(is_small, lax.bitwise_not(is_valid))
@@ -135,6 +143,35 @@ def poisson(
     few = poisson_by_waiting_p.sample(key, _where(is_small, lam, 0.0), not_counted)
     many = poisson_by_rejection_p.sample(key, _where(not_rejected, lax.full_like(lam, 10), lam), not_rejected)
     return lax.convert_element_type(_where(is_valid, lax.select(is_small, few, many), -1.0), dtype)
+
+
+def _poisson_of_normal(w: Array, lam: Array, is_small: Array) -> Array:
+    """Map standard normal numbers to Poisson samples, monotonically and without a loop."""
+    dtype = lam.dtype
+    constant = dtype.type
+    # Small means: add up probabilities to the distribution function, and count the values at which it is below that of
+    # the normal number. More than 32 arrivals are rarer than the resolution of the normal numbers.
+    p = lax.mul(lax.erfc(lax.mul(w, constant(-math.sqrt(0.5)))), constant(0.5))
+    term = total = lax.exp(lax.neg(lam))
+    few = lax.convert_element_type(lax.lt(total, p), dtype)
+    for k in range(1, 32):
+        term = lax.mul(term, lax.div(lam, constant(k)))
+        total = lax.add(total, term)
+        few = lax.add(few, lax.convert_element_type(lax.lt(total, p), dtype))
+    # Large means: the expansion of the quantile in powers of 1 / sqrt(lam), rounded down (Giles 2016,
+    # doi:10.1145/2699466).
+    mean = _where(is_small, lax.full_like(lam, 10), lam)
+    square, scale = lax.square(w), lax.rsqrt(mean)
+    first = lax.add(constant(1 / 3), lax.div(square, constant(6)))
+    second = lax.mul(lax.neg(w), lax.add(constant(1 / 36), lax.div(square, constant(72))))
+    third = lax.mul(square, lax.add(constant(7 / 810), lax.div(square, constant(270))))
+    third = lax.sub(third, constant(8 / 405))
+    tail = lax.mul(scale, lax.add(second, lax.mul(scale, third)))
+    shift = lax.add(lax.mul(lax.sqrt(mean), w), lax.add(first, tail))
+    # The mean is added to the rounded shift: their sum may have no fractional digits.
+    whole = lax.floor(mean)
+    many = lax.add(whole, lax.floor(lax.add(shift, lax.sub(mean, whole))))
+    return lax.select(is_small, few, lax.max(many, constant(0)))
 
 
 @distribution(dtype=int_dtype)

@@ -93,7 +93,7 @@ def distribution(
     draws only its own shard.
 
     Args:
-      *static: names of static parameters besides `shape`, `dtype` and `out_sharding`.
+      *static: names of static parameters besides `shape`, `dtype`, `method` and `out_sharding`.
       dtype: the check of the argument `dtype`; None for a function that has none or checks it itself.
       parameters: the names of the parameters to convert to `dtype` and to broadcast to `shape`.
 
@@ -124,7 +124,7 @@ def distribution(
 
         # The constraint to `out_sharding` is part of the compiled program: XLA propagates it back to the random bits,
         # and no device holds more than its shard.
-        return eager_jit(sample, static_argnames=("shape", "dtype", "out_sharding", *static))
+        return eager_jit(sample, static_argnames=("shape", "dtype", "method", "out_sharding", *static))
 
     return decorate
 
@@ -134,14 +134,14 @@ _real_doc = family(
     Args:
       key: the random key.{parameters_doc}
       shape: the shape of the result{default_shape}.
-      dtype: a floating dtype; the default floating dtype if None.
+      dtype: a floating dtype; the default floating dtype if None.{method_doc}
       out_sharding: the sharding of the result, as a sharding or a `PartitionSpec`; chosen by the compiler if None.
 
     Returns:
       An array of `dtype` and shape `shape`.
 
     Raises:
-      ArgumentError: `dtype` is not floating.{shape_error}
+      ArgumentError: `dtype` is not floating{method_error}.{shape_error}
 
     Examples:
       >>> from phalanx import random
@@ -149,6 +149,11 @@ _real_doc = family(
       (3,){source}
     """
 )
+
+
+_METHOD_DOC = """
+  method: `"exact"` for rejection sampling, or `"approximate"` for a formula without a loop, which is faster; its
+    distribution function is off by 0.0008 at most, and its derivative is that of the formula."""
 
 
 def real_distribution(*example: float, source: str = "", **parameters: str) -> Callable[..., Any]:
@@ -161,11 +166,14 @@ def real_distribution(*example: float, source: str = "", **parameters: str) -> C
     """
 
     def decorate(sampler: Callable[..., Array]) -> Callable[..., Array]:
-        has_default_shape = inspect.signature(sampler).parameters["shape"].default is None
+        taken = inspect.signature(sampler).parameters
+        has_default_shape, has_method = taken["shape"].default is None, "method" in taken
         # The docstring is completed before the sampler is wrapped, since the wrapper copies it.
         documented = _real_doc(
             parameters_doc="".join(f"\n  {name}: {text}, broadcast to the shape." for name, text in parameters.items()),
             default_shape="; the common shape of the parameters if None" if has_default_shape else "",
+            method_doc=_METHOD_DOC if has_method else "",
+            method_error=", or `method` is unknown" if has_method else "",
             shape_error="\n  ShapeError: a parameter does not broadcast to the shape." if parameters else "",
             values="".join(f"{value}, " for value in example),
             source=f"\n\nSource: {source}." if source else "",

@@ -53,7 +53,7 @@ def to_inexact_array(where: str, x: ArrayLike) -> Array:
 
 def to_complex(x: Array) -> Array:
     """Convert an array to the complex dtype of its precision."""
-    return x if x.dtype.kind == "c" else cast(x, promotion.result_type(x, np.complex64))
+    return x if x.dtype.kind == "c" else cast(x, promotion.join_dtypes(x.dtype, np.complex64))
 
 
 def int32_zero() -> Array:

@@ -31,6 +31,7 @@ from phalanx.lax.contraction.precision import (
     precision_attribute,
     swap_precision,
 )
+from phalanx.lax.elementwise import convert_element_type
 from phalanx.lax.shape import shift_past_batch, transpose
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.lax.subbyte import byte_aval, narrow_from_bytes, widen_to_bytes
@@ -287,7 +288,7 @@ def dot_general(
 
     Args:
       lhs: an array.
-      rhs: an array of the same dtype; two floating dtypes may differ.
+      rhs: an array; if its dtype differs, and not both are floating, both are converted to a common one.
       dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`, each a sequence of dimensions;
         the first pair is summed over, the second is shared with the result.
       precision: None, a `Precision`, a pair of them, a `DotAlgorithm`, a `DotAlgorithmPreset`, or a name of one.
@@ -299,7 +300,7 @@ def dot_general(
 
     Raises:
       ShapeError: paired dimensions differ in size, or a dimension number is out of bounds.
-      DTypeError: the dtypes differ and are not both floating.
+      TypePromotionError: the dtypes have no common one.
 
     Examples:
       >>> import numpy as np
@@ -316,6 +317,9 @@ def dot_general(
         )
     if preferred_element_type is not None:
         preferred_element_type = dtypes.canonicalize_dtype(preferred_element_type)
+    x, y = get_aval(lhs).dtype, get_aval(rhs).dtype
+    if x != y and not (_is_float(x) and _is_float(y)):
+        lhs, rhs = (convert_element_type(v, promotion.join_dtypes(x, y)) for v in (lhs, rhs))
     return dot_general_p(
         lhs,
         rhs,

@@ -332,7 +332,8 @@ def dynamic_slice(
       [3, 4]
     """
     starts, wrap = _starts("lax.dynamic_slice", operand, start_indices, allow_negative_indices)
-    return dynamic_slice_p(operand, *starts, sizes=tuple(slice_sizes), wrap=wrap)
+    sizes = slice_sizes.tolist() if hasattr(slice_sizes, "tolist") else slice_sizes
+    return dynamic_slice_p(operand, *starts, sizes=tuple(sizes), wrap=wrap)
 
 
 def dynamic_update_slice(

@@ -306,7 +306,8 @@ class Gather(Primitive, name="gather"):
         # becomes part of the slice. With both mapped it is a batch dimension.
         if bx is not None:
             collapsed, index_map, batching = (shift_past_batch(d, bx) for d in (collapsed, index_map, batching))
-            slice_sizes = insert_dim(slice_sizes, bx, np.shape(x)[bx] if bi is None else 1)
+            size = np.shape(x)[bx]
+            slice_sizes = insert_dim(slice_sizes, bx, size if bi is None or size == 0 else 1)
         num_batch = np.ndim(indices) - 1 - (bi is not None)
         if bi is not None:
             indices_batching = shift_past_batch(indices_batching, bi)

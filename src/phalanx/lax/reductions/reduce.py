@@ -272,7 +272,7 @@ def reduce(
 
 def _is_neutral(init: Array, neutral: Callable) -> bool:
     """Whether an initial value is a host scalar equal to the neutral element of its dtype."""
-    if not isinstance(init, bool | int | float | complex | np.generic):
+    if not isinstance(init, bool | int | float | complex | np.generic | np.ndarray):
         return False
     dtype = get_aval(init).dtype
     if dtype == np.bool_ and neutral(dtype) not in (True, False):

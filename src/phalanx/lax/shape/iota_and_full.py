@@ -212,20 +212,23 @@ def empty(shape: Shape, dtype: DTypeLike, *, out_sharding: ShardingLike | None =
 
 
 def dtype(x: ArrayLike) -> Any:
-    """Return the dtype of a value as an array.
+    """Return the dtype of a value as an array, or of arrays made with a dtype.
 
     Args:
-      x: an array or a scalar.
+      x: an array, a scalar, or a dtype, its name or its scalar type.
 
     Returns:
-      Its dtype.
+      Its dtype; 64-bit types become 32-bit ones unless `enable_x64` is on.
+
+    Raises:
+      DTypeError: XLA has no such element type.
 
     Examples:
       >>> from phalanx import lax
       >>> lax.dtype(1.0)
       dtype('float32')
     """
-    return get_aval(x).dtype
+    return dtypes.canonicalize_dtype(x) if isinstance(x, type | str | np.dtype) else get_aval(x).dtype
 
 
 def shape_as_value(shape: Shape) -> Any:

@@ -263,7 +263,7 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Any:
       (3,)
     """
     dims = resolve_dims("lax.squeeze dimensions", dimensions, get_aval(array).ndim)
-    return squeeze_p(array, dims=dims) if dims else array
+    return squeeze_p(array, dims=dims) if dims or not hasattr(array, "aval") else array
 
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from phalanx.core import ArgumentError
-from phalanx.symbolic import dilate, max_dim, windows
+from phalanx.symbolic import dilate, max_dim, static_size, windows
 from phalanx.typing import DimSize, Shape
 
 Padding: TypeAlias = str | Sequence[tuple[int, int]]
@@ -77,7 +77,8 @@ def padtype_to_pads(
             fix="pass 'SAME' or 'VALID', or a pair (low, high) for each spatial dimension",
         )
     pads = []
-    for size, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
+    for sizes in zip(in_shape, window_shape, window_strides, strict=True):
+        size, window, stride = map(static_size, sizes)
         # With stride 1 the padding does not depend on the size.
         if stride == 1:
             total = window - 1  # valid for symbolic sizes too

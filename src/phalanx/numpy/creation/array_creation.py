@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentTypeError, ShapeError, Tracer, dtypes, host_scalar, state
+from phalanx.core import ArgumentTypeError, ShapeError, Tracer, dtypes, host_scalar, promotion, state
 from phalanx.lax.prng.key_words import random_wrap_p
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.numpy.operands import (
@@ -30,6 +30,7 @@ from phalanx.numpy.operands import (
 from phalanx.runtime import eager_jit, transfer
 from phalanx.sharding import NamedSharding, PartitionSpec, to_sharding
 from phalanx.symbolic import is_symbolic
+from phalanx.tree import tree_leaves
 from phalanx.typing import Array, ArrayLike, DTypeLike, Shape, ShardingLike
 
 
@@ -130,6 +131,8 @@ def _from_sequence(x: Array, dtype: np.dtype) -> tuple[np.ndarray, Any]:
         default = {"i": np.int64, "f": np.float64, "c": np.complex128, "u": np.uint64}.get(kind)
         if (weak and default is not None) or not value.size:
             dtype = dtypes.canonicalize_dtype(default if weak else np.float64)
+        elif not weak and not SCALAR_KINDS.isdisjoint({type(v) for v in tree_leaves(x)}):
+            dtype = promotion.result_type(*tree_leaves(x))  # Python scalars among NumPy's are weakly typed
     if weak and kind == "c" and dtype is not None:
         dtypes.check_conversion(complex(value.flat[0]), value.dtype, dtype)
     if weak and kind in "iu":

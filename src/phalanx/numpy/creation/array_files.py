@@ -108,16 +108,17 @@ def fromstring(string: str, dtype: DTypeLike | None = float, count: int = -1, *,
 
 
 def load(*args: Any, **kwargs: Any) -> Any:
-    """Load an array from a `.npy` or `.npz` file; pickled objects are rejected.
+    """Load an array from a `.npy` or `.npz` file.
 
     Args:
       args, kwargs: the arguments of `numpy.load`; the first is a file name or a binary file.
 
     Returns:
-      The array; for a `.npz` file, NumPy's mapping from names to NumPy arrays.
+      The array; for a `.npz` file, NumPy's mapping from names to NumPy arrays. An array of Python objects, which NumPy
+      reads with `allow_pickle=True` only, stays a NumPy array. Reading a pickle executes code from the file.
 
     Raises:
-      ArgumentError: `allow_pickle` is given.
+      ValueError: the file contains pickled objects, and `allow_pickle` is False.
 
     Examples:
       >>> import io
@@ -127,18 +128,10 @@ def load(*args: Any, **kwargs: Any) -> Any:
       >>> jnp.load(file).tolist()
       [0, 1]
     """
-    # Loading a pickle executes code from the file.
-    if kwargs.pop("allow_pickle", False):
-        raise ArgumentError(
-            "load, argument allow_pickle",
-            expected="False, since reading a pickle executes it",
-            got=True,
-            fix="save the arrays as numbers",
-        )
-    out = np.load(*args, allow_pickle=False, **kwargs)
+    out = np.load(*args, **kwargs)
     if isinstance(out, np.ndarray) and out.dtype == "V2":  # as which NumPy's format stores bfloat16
         out = out.view("bfloat16")
-    return array(out) if isinstance(out, np.ndarray) else out
+    return array(out) if isinstance(out, np.ndarray) and not out.dtype.hasobject else out
 
 
 def save(file: str | os.PathLike[str] | IO[bytes], arr: ArrayLike, allow_pickle: bool = False) -> None:

@@ -92,7 +92,7 @@ def _convolve(name: str, a: Array, v: Array, mode: str, precision: PrecisionLike
     # exchanged reverses its result.
     kernel = lax.rev(y, (0,)) if name == "convolve" else y
     preferred = None if preferred is None else dtypes.canonicalize_dtype(preferred)
-    is_narrower = preferred is not None and promotion.result_type(preferred, x.dtype) != preferred
+    is_narrower = preferred is not None and promotion.join_dtypes(preferred, x.dtype) != preferred
     n = y.shape[0]
     pads = {"full": (n - 1, n - 1), "valid": (0, 0), "same": (n // 2, n - n // 2 - 1)}[mode]
     out = lax.conv_general_dilated(

@@ -227,7 +227,7 @@ def _plan(
     out_dtype = dtypes.canonicalize_dtype(preferred) if preferred is not None else None
     multiply = functools.partial(dot_general, precision=precision, preferred_element_type=out_dtype)
     # Partial sums use the preferred dtype only if it can represent every value of the operands' dtype.
-    wide = out_dtype if out_dtype is not None and promotion.result_type(dtype, out_dtype) == out_dtype else None
+    wide = out_dtype if out_dtype is not None and promotion.join_dtypes(dtype, out_dtype) == out_dtype else None
     convert = [None if x.dtype == dtype else functools.partial(cast, dtype=dtype) for x in arrays]
     steps: list = []
     terms = [_prepare_term(t, x, sizes, steps) for t, x in zip(terms, arrays)]
@@ -342,7 +342,7 @@ def _multiply(
     # Labels that only one operand has are summed before the product, which makes it smaller.
     x, y = (v if t == k else _sum_out(v, t, k, wide) for v, t, k in zip((x, y), terms, kept, strict=True))
     if x.dtype != y.dtype:  # an earlier step has computed one of them in the preferred dtype
-        both = promotion.result_type(x.dtype, y.dtype)
+        both = promotion.join_dtypes(x.dtype, y.dtype)
         x, y = cast(x, both), cast(y, both)
     return multiply(y, x, numbers) if swap else multiply(x, y, numbers)
 

@@ -35,11 +35,11 @@ from phalanx.typing import Array, ArrayLike, Axis, DTypeLike
 
 
 def _mean_dtypes(x: Array, dtype: np.dtype, name: str) -> tuple[Any, Any]:
-    """The dtypes of the computation and of the result of a mean."""
+    """The dtypes of the computation and of the result of a mean: half precision is widened unless it is requested."""
     result = dtypes.to_inexact_dtype(x.dtype) if dtype is None else dtypes.requested_dtype(dtype, name)
     if not dtypes.issubdtype(result, np.inexact):
         return dtypes.to_inexact_dtype(result), result
-    return (_FLOAT32 if is_half(result) else result), result
+    return (_FLOAT32 if is_half(result) and dtype is None else result), result
 
 
 def _count(
@@ -87,7 +87,7 @@ def mean(
     compute, result = _mean_dtypes(x, dtype, "mean")
     x = cast(x, compute) if x.dtype != compute else x
     n = _count(where, x.shape, axes, names, compute, keepdims, "mean")
-    y = sum(x, axis=(*axes, *names), keepdims=keepdims, where=where) / n
+    y = sum(x, axis=(*axes, *names), dtype=compute, keepdims=keepdims, where=where) / n
     return y if y.dtype == result else cast(y, result)
 
 
@@ -159,7 +159,7 @@ def _variance(
     if mean is None:
         # The mean keeps the reduced dimensions, to be subtracted from the operand.
         n_kept = n if where is None else _count(where, x.shape, axes, names, _to_real_dtype(compute), True, name)
-        mean = sum(x, axis=over, keepdims=True, where=where) / n_kept
+        mean = sum(x, axis=over, keepdims=True, where=where) / (n_kept if where is None else cast(n_kept, x.dtype))
     else:
         mean = to_operand(mean, name)
         mean = cast(mean, mean.dtype if mean.dtype.kind == "c" else compute)

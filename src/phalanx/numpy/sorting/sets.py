@@ -28,6 +28,7 @@ from phalanx.numpy.operands import (
 from phalanx.numpy.shapes.joining import concatenate
 from phalanx.numpy.shapes.reshaping import moveaxis, ravel
 from phalanx.numpy.sorting.sort_and_search import argsort, searchsorted, sort
+from phalanx.numpy.ufuncs.ufunc_table import isnan
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic, min_dim
 from phalanx.typing import Array, ArrayLike
@@ -136,9 +137,11 @@ def _group(x: Array, axis: int, equal_nan: bool) -> tuple:
     n = x.shape[0]
     dtype = dtypes.canonicalize_dtype(np.int64)
     if x.ndim == 1:
-        order = argsort(x)
+        # Complex numbers with a NaN in either part are one group, at the end.
+        whole = where(isnan(x), np.nan, x) if equal_nan and x.dtype.kind == "c" else x
+        order = argsort(whole)
         rows = x[order]
-        keys = lax.reshape(rows, (n, 1))
+        keys = lax.reshape(whole[order], (n, 1))
     else:
         flat = lax.reshape(x, (n, math.prod(x.shape[1:])))
         columns = [flat[:, i] for i in range(flat.shape[1])]

@@ -114,9 +114,12 @@ def sinc(x: Array) -> Array:
     t = x * np.pi
     # Below 1e-2 the first term that the series omits, t**8 / 9!, is less than 3e-22, which float64 does not resolve.
     near = lax.lt_p(lax.abs_p(t), to_numpy_scalar(1e-2, lax.abs_p(t).dtype))
-    far = select_where(near, 1.0, t)
+    # The product of a complex infinity and a number is NaN.
+    at_infinity = lax.eq_p(lax.abs_p(x), to_numpy_scalar(np.inf, lax.abs_p(x).dtype))
+    far = select_where(near | at_infinity, 1.0, t)
     s = lax.square(select_where(near, t, 0.0))
-    return select_where(near, 1 - s * (1 / 6) * (1 - s * (1 / 20) * (1 - s * (1 / 42))), lax.sin_p(far) / far)
+    out = select_where(near, 1 - s * (1 / 6) * (1 - s * (1 / 20) * (1 - s * (1 / 42))), lax.sin_p(far) / far)
+    return select_where(at_infinity, 0.0, out)
 
 
 def spacing(x: Array) -> Array:

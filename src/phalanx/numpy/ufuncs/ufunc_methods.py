@@ -1,4 +1,4 @@
-"""The methods of binary ufuncs: `reduce`, `accumulate`, `outer`, `at`, `reduceat`.
+"""The methods of ufuncs: `at`, and for two operands `reduce`, `accumulate`, `outer`, `reduceat`.
 
 A reduction of `lax` is used where there is one; otherwise the ufunc is applied in a loop over the axis.
 """
@@ -33,21 +33,33 @@ from phalanx.numpy.ufuncs.ufunc_implementations import select_where
 from phalanx.typing import Array, ArrayLike, Axis
 
 
-def equip(ufunc: Callable, identity: ArrayLike | None, reduction: Callable | None, cumulative: Callable | None) -> None:
-    """Attach the ufunc methods to a binary function.
+def equip(ufunc: Any, identity: ArrayLike | None, reduction: Callable | None, cumulative: Callable | None) -> None:
+    """Attach the ufunc methods to a function.
 
     Args:
-      ufunc: the function.
+      ufunc: the function, which has `nin` and `nout`.
       identity: its neutral element, or None.
       reduction: the equivalent reduction, or None.
       cumulative: the equivalent cumulative operation, or None.
     """
-    ufunc.identity, ufunc.nargs = identity, 3  # type: ignore[attr-defined]
-    ufunc.reduce = functools.partial(api_boundary(_reduce), ufunc, reduction)  # type: ignore[attr-defined]
-    ufunc.accumulate = functools.partial(api_boundary(_accumulate), ufunc, cumulative)  # type: ignore[attr-defined]
-    ufunc.outer = functools.partial(api_boundary(_outer), ufunc)  # type: ignore[attr-defined]
-    ufunc.at = functools.partial(api_boundary(_at), ufunc)  # type: ignore[attr-defined]
-    ufunc.reduceat = functools.partial(api_boundary(_reduceat), ufunc)  # type: ignore[attr-defined]
+    ufunc.identity, ufunc.nargs = identity, ufunc.nin
+    ufunc.at = functools.partial(api_boundary(_at), ufunc)
+    for name, method in {
+        "reduce": functools.partial(api_boundary(_reduce), ufunc, reduction),
+        "accumulate": functools.partial(api_boundary(_accumulate), ufunc, cumulative),
+        "outer": functools.partial(api_boundary(_outer), ufunc),
+        "reduceat": functools.partial(api_boundary(_reduceat), ufunc),
+    }.items():
+        setattr(ufunc, name, method if ufunc.nin == 2 and ufunc.nout == 1 else functools.partial(_refuse, ufunc, name))
+
+
+def _refuse(ufunc: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    raise ArgumentError(
+        f"{ufunc.__name__}.{name}",
+        expected="a ufunc of two operands and one result",
+        got=f"{ufunc.nin} and {ufunc.nout}",
+        fix="call the function itself",
+    )
 
 
 def _cast_operand(ufunc: Callable[..., Array], a: Array, dtype: np.dtype, where: str) -> Any:
@@ -144,7 +156,7 @@ def _accumulate(
 
 def _outer(ufunc: Callable[..., Array], a: Array, b: Array, /) -> Any:
     a, b = to_operand(a, ufunc.__name__), to_operand(b, ufunc.__name__)
-    return ufunc(lax.reshape(a, a.shape + (1,) * b.ndim), b)
+    return ufunc(lax.reshape(a, a.shape + (1,) * b.ndim), lax.reshape(b, (1,) * a.ndim + b.shape))
 
 
 def _at(
@@ -159,15 +171,13 @@ def _at(
     if method is not None:
         return getattr(x.at[indices], method)(b)
     shape = x[indices].shape
-    values = ravel(
-        lax.broadcast_in_dim(to_operand(b, ufunc.__name__), shape, tuple(range(len(shape) - np.ndim(b), len(shape))))
-    )
+    others = [] if b is None else [ravel(broadcast_to_shape(to_operand(b, ufunc.__name__), shape))]
     # Flat indices of the selected elements, by indexing an iota of the shape of the array.
     places = ravel(lax.reshape(lax.iota(np.dtype(np.int32), math.prod(x.shape)), x.shape)[indices])
     flat = ravel(x)
 
     def step(i: Array | int, y: Array) -> Any:
-        return y.at[places[i]].set(cast(ufunc(y[places[i]], values[i]), y.dtype))
+        return y.at[places[i]].set(cast(ufunc(y[places[i]], *[values[i] for values in others]), y.dtype))
 
     return lax.reshape(lax.fori_loop(0, places.shape[0], step, flat), x.shape)
 
@@ -192,7 +202,7 @@ def _reduceat(
     def step(i: Array | int, y: Array) -> Any:
         # Element i belongs to all segments that began before it and have not ended.
         inside = lax.reshape((starts < i) & (i < ends), starts.shape + (1,) * (x.ndim - 1))
-        return where(inside, cast(ufunc(y, x[i]), y.dtype), y)
+        return where(inside, cast(ufunc(y, lax.expand_dims(x[i], range(starts.ndim))), y.dtype), y)
 
     return moveaxis(lax.fori_loop(0, n, step, x[starts]), 0, axis)
 
@@ -222,32 +232,19 @@ def _cumulative(op: Callable) -> Callable:
     return lambda x, axis: op(x, axis=axis)
 
 
-equip(ufunc_table.add, 0, array_reductions.sum, array_reductions.cumsum)
-equip(ufunc_table.multiply, 1, array_reductions.prod, array_reductions.cumprod)
-equip(ufunc_table.maximum, None, array_reductions.max, _cumulative(lax.cummax))
-equip(ufunc_table.minimum, None, array_reductions.min, _cumulative(lax.cummin))
-equip(ufunc_table.logical_and, True, _logical(ufunc_table.logical_and, array_reductions.all), None)
-equip(ufunc_table.logical_or, False, _logical(ufunc_table.logical_or, array_reductions.any), None)
-equip(ufunc_table.logical_xor, False, _logical(ufunc_table.logical_xor, _parity), None)
-equip(ufunc_table.logaddexp, -np.inf, None, _cumulative(lax.cumlogsumexp))
-equip(ufunc_table.logaddexp2, -np.inf, None, None)
-for _f, _identity in [
-    (ufunc_table.subtract, None),
-    (ufunc_table.divide, None),
-    (ufunc_table.floor_divide, None),
-    (ufunc_table.power, None),
-    (ufunc_table.bitwise_and, -1),
-    (ufunc_table.bitwise_or, 0),
-    (ufunc_table.bitwise_xor, 0),
-    (ufunc_table.fmax, None),
-    (ufunc_table.fmin, None),
-    (ufunc_table.remainder, None),
-    (ufunc_table.hypot, 0),
-    (ufunc_table.gcd, 0),
-    (ufunc_table.lcm, None),
-    (ufunc_table.arctan2, None),
-    (ufunc_table.less, None),
-    (ufunc_table.greater, None),
-    (ufunc_table.equal, None),
-]:
-    equip(_f, _identity, None, None)
+# The reductions and cumulative operations that do the same as a loop of the ufunc.
+_PARALLEL: dict[str, tuple[Callable | None, Callable | None]] = {
+    "add": (array_reductions.sum, array_reductions.cumsum),
+    "multiply": (array_reductions.prod, array_reductions.cumprod),
+    "maximum": (array_reductions.max, _cumulative(lax.cummax)),
+    "minimum": (array_reductions.min, _cumulative(lax.cummin)),
+    "logaddexp": (None, _cumulative(lax.cumlogsumexp)),
+    "logical_and": (_logical(ufunc_table.logical_and, array_reductions.all), None),
+    "logical_or": (_logical(ufunc_table.logical_or, array_reductions.any), None),
+    "logical_xor": (_logical(ufunc_table.logical_xor, _parity), None),
+}
+
+for _function in {id(f): f for f in vars(ufunc_table).values() if hasattr(f, "rule")}.values():
+    # Elementwise functions that are no ufuncs in NumPy, such as `sinc`, are none here.
+    if isinstance(_ufunc := getattr(np, _function.__name__, None), np.ufunc):
+        equip(_function, _ufunc.identity, *_PARALLEL.get(_function.__name__, (None, None)))

@@ -240,7 +240,7 @@ def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: ArrayLike | 
       identity: neutral element of the function, if it has one.
 
     Returns:
-      A function of arrays; if `nin` is 2, it has the methods of binary ufuncs.
+      A function of arrays with the methods of ufuncs.
 
     Raises:
       ArgumentError: a count is negative; or, at a call, the function has another number of arguments or results.
@@ -280,19 +280,14 @@ def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: ArrayLike | 
         return results
 
     ufunc.__name__ = func.__name__
-    ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.identity = nin, nout, nin + nout, identity  # type: ignore[attr-defined]
-    if nin == 2:
-        equip(ufunc, identity, None, None)
+    ufunc.nin, ufunc.nout = nin, nout  # type: ignore[attr-defined]
+    equip(ufunc, identity, None, None)
     return ufunc
 
 
 class _UfuncMeta(type):
     def __instancecheck__(cls, x: Array) -> bool:
-        if not (callable(x) and hasattr(x, "nin") and hasattr(x, "nout")) or isinstance(x, np.ufunc):
-            return False
-        # Elementwise functions that are no ufuncs in NumPy, such as `sinc`, are none here.
-        known = getattr(np, getattr(x, "__name__", ""), None)
-        return known is None or isinstance(known, np.ufunc) or getattr(x, "__module__", None) != "phalanx.numpy"
+        return hasattr(x, "reduceat") and not isinstance(x, np.ufunc)
 
 
 class ufunc(metaclass=_UfuncMeta):

@@ -166,7 +166,7 @@ def _transform(name: str, x: ArrayLike, type: int, s: tuple | None, axes: tuple 
 
 
 def _quarter_wave(x: Array, n: int, sign: int) -> Any:
-    return np.exp(sign * 0.5j * np.pi * np.arange(n) / n).astype(promotion.result_type(x, np.complex64))
+    return np.exp(sign * 0.5j * np.pi * np.arange(n) / n).astype(promotion.join_dtypes(x.dtype, np.complex64))
 
 
 def _ortho_scale(n: int, first: float, others: float, dtype: DTypeLike | None) -> np.ndarray:

@@ -449,7 +449,7 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple:
     """Convert a real Schur decomposition to a complex one.
 
     Args:
-      T, Z: the result of `schur`, num[n, n].
+      T, Z: the result of `schur`, num[*batch, n, n].
       check_finite: accepted for compatibility with SciPy, and ignored.
 
     Returns:
@@ -466,14 +466,18 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple:
       [-1.0, 1.0]
     """
     t, z = (check_matrix(v, "rsf2csf", square=True) for v in (T, Z))
-    if t.ndim != 2 or t.shape != z.shape:
+    if t.shape[-2:] != z.shape[-2:]:
         raise ShapeError(
             "linalg.rsf2csf",
-            expected="two matrices of one shape",
+            expected="matrices of one shape",
             got=f"{t.shape} and {z.shape}",
             fix="pass both results of linalg.schur",
         )
     t, z = (to_complex(v) for v in promote_inexact("linalg.rsf2csf", t, z))
+    return jnp.vectorize(_to_complex_schur, signature="(n,n),(n,n)->(n,n),(n,n)")(t, z)
+
+
+def _to_complex_schur(t: Array, z: Array) -> tuple:
     n = t.shape[0]
     rows = lax.iota(np.dtype(np.int32), n)
 
@@ -486,7 +490,9 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple:
         root = lax.sqrt(half * half + block[0, 1] * block[1, 0])
         mu, low = half + root, block[1, 0]
         size = lax.sqrt(lax.square(lax.abs(mu)) + lax.square(lax.abs(low)))
-        idle = size == 0
+        # A negligible entry needs no rotation; one would change phases only.
+        eps = float(jnp.finfo(t.dtype).eps)
+        idle = lax.abs(low) <= eps * (lax.abs(block[0, 0]) + lax.abs(block[1, 1]))
         size = cast(lax.select(idle, lax.full_like(size, 1), size), t.dtype)
         c, s = (lax.select(idle, lax.full_like(mu, e), v / size) for v, e in ((mu, 1), (low, 0)))
         rotation = lax.reshape(jnp.stack([lax.conj(c), lax.conj(s), -s, c]), (2, 2))
@@ -511,7 +517,7 @@ def polar(
     """The polar decomposition a = U P, or a = P U.
 
     Args:
-      a: a matrix, num[m, n]; for `"qdwh"` with m >= n, and from the left with m <= n.
+      a: matrices, num[*batch, m, n]; for `"qdwh"` with m >= n, and from the left with m <= n.
       side: the side of P, `"right"` or `"left"`.
       method: `"qdwh"` for iterations, or `"svd"`.
       eps: the tolerance of the iterations; by default the machine epsilon of the dtype.
@@ -534,7 +540,7 @@ def polar(
     check_choice("linalg.polar", "method", method, ("qdwh", "svd"))
     x = check_matrix(a, "polar")
     m, n = x.shape[-2:]
-    if x.ndim != 2 or (method == "qdwh" and (m < n if side == "right" else m > n)):
+    if method == "qdwh" and (m < n if side == "right" else m > n):
         raise ShapeError(
             "linalg.polar",
             expected=f"a matrix of m rows and n columns, m {'>=' if side == 'right' else '<='} n",
@@ -543,8 +549,13 @@ def polar(
         )
     if method == "svd":
         u, s, vh = jnp.linalg.svd(x, full_matrices=False)
-        s = cast(s, x.dtype)
+        s = lax.expand_dims(cast(s, x.dtype), (s.ndim - 1,))  # one row, which scales columns
         p = jnp.matmul(adjoint(vh) * s, vh) if side == "right" else jnp.matmul(u * s, adjoint(u))
         return jnp.matmul(u, vh), p
-    u, p, _, _ = decompositions.qdwh(x if side == "right" else adjoint(x), eps=eps, max_iterations=max_iterations)
+
+    def decompose(x: Array) -> tuple:
+        u, p, _, _ = decompositions.qdwh(x, eps=eps, max_iterations=max_iterations)
+        return u, p
+
+    u, p = jnp.vectorize(decompose, signature="(m,n)->(m,n),(n,n)")(x if side == "right" else adjoint(x))
     return (u, p) if side == "right" else (adjoint(u), p)

@@ -310,14 +310,14 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "
     """The solution of A X + X B = C.
 
     Args:
-      A: num[m, m].
-      B: num[n, n].
-      C: num[m, n].
+      A: num[*batch, m, m].
+      B: num[*batch, n, n].
+      C: num[*batch, m, n].
       method: `"schur"`, or `"eigen"`, which is faster and less accurate.
       tol: the result is NaN if the magnitude of a sum of eigenvalues of `A` and `B` is smaller.
 
     Returns:
-      X, num[m, n].
+      X, num[*batch, m, n], in the broadcast batch dimensions.
 
     Raises:
       ArgumentError: the method is unknown.
@@ -332,7 +332,7 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "
     check_choice("linalg.solve_sylvester", "method", method, ("schur", "eigen"))
     a, b, c = to_inexact_operands("linalg.solve_sylvester", A, B, C)
     a, b, c = (check_matrix(v, "solve_sylvester", square=s) for v, s in ((a, True), (b, True), (c, False)))
-    if not a.ndim == b.ndim == c.ndim == 2 or c.shape != (a.shape[0], b.shape[0]):
+    if c.shape[-2:] != (a.shape[-1], b.shape[-1]):
         raise ShapeError(
             "linalg.solve_sylvester",
             expected="matrices [m, m], [n, n] and [m, n]",
@@ -352,7 +352,7 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "
         # Differentiating A X + X B = C gives an equation of the same form for the tangent, with the same factors.
         return x, solve(c_dot - jnp.matmul(a_dot, x) - jnp.matmul(x, b_dot))
 
-    return solution(a, b, c)
+    return jnp.vectorize(solution, signature="(m,m),(n,n),(m,n)->(m,n)")(a, b, c)
 
 
 def sylvester(a: ArrayLike, b: ArrayLike, method: str, tol: float) -> Any:

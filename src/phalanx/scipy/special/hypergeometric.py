@@ -255,7 +255,8 @@ def _harmonics(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, n_m
     order = lax.abs(m)
     cos_theta, sin_theta = lax.cos(theta), lax.sin(theta)
     # The recurrence starts at degree m, with the value (-1)^m sqrt((2m + 1) / (4 pi (2m)!)) (2m - 1)!! sin(theta)^m.
-    # By logarithms, since the factorials overflow for large orders.
+    # By logarithms, since the factorials overflow for large orders. As in SciPy, sin(theta) counts without its sign
+    # outside of [0, pi].
     log = 0.5 * (lax.log((2 * order + 1) / (4 * math.pi)) + lax.lgamma(2 * order + 1)) - order * math.log(2)
     is_odd = lax.rem(order, lax.full_like(order, 2)) == 1
     sin_power = jnp.where(
@@ -263,7 +264,7 @@ def _harmonics(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, n_m
         1,
         jnp.where(sin_theta == 0, 0, lax.exp(order * lax.log(lax.abs(jnp.where(sin_theta == 0, 1, sin_theta))))),
     )
-    initial = jnp.where(is_odd & (sin_theta > 0), -1, 1) * lax.exp(log - lax.lgamma(order + 1)) * sin_power
+    initial = jnp.where(is_odd, -1, 1) * lax.exp(log - lax.lgamma(order + 1)) * sin_power
 
     def advance_degree(k: Array, state: tuple) -> tuple:
         """The recurrence from degree k - 1 to k, which leaves the elements unchanged for which k > n or k <= order."""

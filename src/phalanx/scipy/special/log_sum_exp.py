@@ -53,6 +53,8 @@ def logsumexp(
     if factors:
         x, factor = broadcast_operands("logsumexp", x, factors[0])
         x = select_where(factor == 0, -np.inf, x)  # the product of the factor 0 and exp(inf) would be NaN
+    if where is not None:  # so that excluded elements, which may overflow, do not reach the derivative
+        x = jnp.where(where, x, -np.inf)
     axis, names = split_axis_names(axis)
     axes = canonical_axes(axis, x.ndim, "logsumexp")
     over = (*axes, *names)

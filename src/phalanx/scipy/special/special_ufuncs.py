@@ -53,10 +53,10 @@ def _zero(x: Array) -> Array:
 def _times_log(log: Callable[[Array], Array], offset: int) -> Callable[[Array, Array], Array]:
     """Make x log(y + offset), with the value 0 where x is 0, unless y is NaN."""
 
-    # The derivatives hold where x is 0 too, where that with respect to y is 0 for all y.
+    # The derivatives, also those of them, hold where x is 0 too; there that with respect to y is 0 for all y.
     @with_derivatives(
         lambda x_dot, _, x, y: log(y) * x_dot,
-        lambda y_dot, _, x, y: x / select_where(lax.eq_p(x, _zero(x)), 1, y + offset) * y_dot,
+        lambda y_dot, _, x, y: x / select_where((x == 0) & (y + offset == 0), 1, y + offset) * y_dot,
     )
     def product(x: Array, y: Array) -> Array:
         # NaN is selected, since XLA simplifies the product of NaN with a 0 that was converted from a boolean to 0.

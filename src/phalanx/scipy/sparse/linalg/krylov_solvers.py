@@ -22,14 +22,16 @@ from phalanx.scipy.argument_checks import check_choice, int32_zero
 from phalanx.transforms import linear_transpose
 from phalanx.typing import Array, ArrayLike, PyTree
 
-Matrix: TypeAlias = ArrayLike | Callable[[PyTree], PyTree]
-"""A square matrix, or a function that multiplies by it."""
+Matrix: TypeAlias = Any
+"""A square matrix, a function that multiplies by it, or an object with the operator `@`."""
 
 
 def _matvec(a: Matrix, unravel: Callable[[Array], PyTree], name: str) -> Callable[[Array], Array]:
     """The product of the matrix and a flat vector, as a function of the vector."""
     if callable(a):
         return lambda v: ravel_pytree(a(unravel(v)))[0]
+    if hasattr(a, "__matmul__") and not hasattr(a, "__array__") and not hasattr(a, "aval"):
+        return lambda v: ravel_pytree(a @ unravel(v))[0]
     x = as_array(to_operand(a, f"sparse.linalg.{name}"))
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
         raise ShapeError(
@@ -38,7 +40,7 @@ def _matvec(a: Matrix, unravel: Callable[[Array], PyTree], name: str) -> Callabl
             got=x.shape,
             fix="pass a matrix of shape [n, n], or a function that multiplies by it",
         )
-    return lambda v: jnp.matmul(x, v)
+    return lambda v: ravel_pytree(jnp.matmul(x, unravel(v)))[0]
 
 
 def _solve(

@@ -1,0 +1,39 @@
+"""Every ufunc has the properties and methods of NumPy's."""
+
+import numpy as np
+import pytest
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.core import ArgumentError
+
+UFUNCS = [name for name in dir(jnp) if isinstance(getattr(jnp, name), jnp.ufunc)]
+BINARY = [name for name in UFUNCS if getattr(jnp, name).nin == 2]
+
+
+def test_identities_and_numbers_of_operands_are_those_of_numpy():
+    for name in UFUNCS:
+        ours, wanted = getattr(jnp, name), getattr(np, name, None)
+        if wanted is None:
+            continue
+        assert (ours.identity, ours.nin, ours.nout) == (wanted.identity, wanted.nin, wanted.nout), name
+        assert ours.nargs == ours.nin
+
+
+@pytest.mark.parametrize("name", ["maximum", "bitwise_xor", "copysign", "hypot", "less"])
+def test_reduceat_works_without_rank_promotion(name):
+    x = np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.int32 if name == "bitwise_xor" else np.float32)
+    indices = np.array([0, 2, 1])
+    with phalanx.numpy_rank_promotion("raise"):
+        got = getattr(jnp, name).reduceat(x, indices, axis=1)
+        outer = getattr(jnp, name).outer(x, x[0])
+    np.testing.assert_allclose(got, getattr(np, name).reduceat(x, indices, axis=1), rtol=1e-6)
+    np.testing.assert_allclose(outer, getattr(np, name).outer(x, x[0]), rtol=1e-6)
+
+
+def test_unary_ufuncs_have_at_and_refuse_reductions():
+    np.testing.assert_array_equal(jnp.negative.at(jnp.arange(3), jnp.array([0, 2]), inplace=False), [0, 1, -2])
+    with pytest.raises(
+        ArgumentError, match="negative.reduce: expected a ufunc of two operands and one result, got 1 and"
+    ):
+        jnp.negative.reduce(jnp.arange(3))
