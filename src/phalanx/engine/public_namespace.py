@@ -51,6 +51,7 @@ def publish(
     lazy: Mapping[str, str] | None = None,
     guarded: Iterable[str] | None = None,
     copy_aliases: bool = False,
+    prepare: Callable[[Any], None] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make a module a public namespace.
 
@@ -68,6 +69,7 @@ def publish(
       guarded: the functions to make API boundaries of; all public ones by default.
       copy_aliases: bind a second name of a function to a copy that has this name, so that functions can be told apart
         by their names.
+      prepare: called with each public function.
 
     Returns:
       The `__getattr__` and `__dir__` of the module (PEP 562).
@@ -85,12 +87,18 @@ def publish(
     defined = only.split() or [name for name in namespace if _is_public(namespace, name)]
     public = sorted({*defined, *also.split(), *submodules, *sources})
     namespace["__all__"] = public
+
+    def adopt(name: str) -> None:
+        _adopt(namespace, name)
+        if prepare is not None and isinstance(namespace[name], FunctionType):
+            prepare(namespace[name])
+
     for name in public:
         if name in namespace:
             thing = namespace[name]
             if copy_aliases and isinstance(thing, FunctionType) and thing.__name__ != name:
                 namespace[name] = _copy_function(thing, name)
-            _adopt(namespace, name)
+            adopt(name)
 
     def __getattr__(name: str) -> Any:
         if name in sources:
@@ -98,7 +106,7 @@ def publish(
             namespace[name] = getattr(importlib.import_module(module), origin)  # The next look-up does not come here.
             if guarded is None or name in guarded:
                 guard_namespace(namespace, (name,))
-            _adopt(namespace, name)
+            adopt(name)
             return namespace[name]
         if name in submodules:
             return importlib.import_module(f"{own}.{name}")  # which binds it in the namespace

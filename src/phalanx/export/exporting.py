@@ -41,7 +41,7 @@ def export(
     """Export a jitted function, so that another process can call it.
 
     Args:
-      fun_jit: a function made by `jit`.
+      fun_jit: a function made by `jit`, or an array function such as `jnp.cos`.
       platforms: the platforms to lower for, from "cpu", "cuda", "rocm" and "tpu"; by default the platform of this
         process.
       disabled_checks: safety checks to skip.
@@ -63,8 +63,7 @@ def export(
       >>> again.in_avals, float(again.call(jnp.zeros(4))[0])
       ((ShapedArray(float32[4]),), 0.0)
     """
-    stages = getattr(fun_jit, "_jit", None)
-    if stages is None:
+    if not callable(getattr(fun_jit, "trace", None)):
         raise ArgumentTypeError(
             "export, argument fun_jit",
             expected="a function made by jit",
@@ -75,7 +74,7 @@ def export(
     platforms, disabled = _check_platforms(platforms), _check_disabled(disabled_checks)
 
     def exporter(*args: Any, **kwargs: Any) -> Exported:
-        traced = stages.trace(*args, **kwargs)
+        traced = fun_jit.trace(*args, **kwargs)
         if traced.is_open:
             raise TraceError(
                 f"export of {traced.fun_name}",

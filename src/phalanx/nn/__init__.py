@@ -46,5 +46,6 @@ from phalanx.nn.softmax import (
     softmax as softmax,
     standardize as standardize,
 )
+from phalanx.numpy.function_stages import attach_stages as _attach_stages
 
-__getattr__, __dir__ = _publish(globals(), modules="initializers")
+__getattr__, __dir__ = _publish(globals(), modules="initializers", prepare=_attach_stages)

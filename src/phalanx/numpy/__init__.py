@@ -17,7 +17,7 @@ The files form layers: a file imports only files named before it, or of its own 
 8. `products/`: `einsum`, then `matrix_products` and `convolve`.
 9. `reductions/moments`, then `histograms`, `quantiles`, `nan_reductions`; `shapes/padding`; `indexing/index_grids`.
 10. `linalg/`, `fft/`, `calculus`, `polynomial_functions`, `bitpacking`, `array_printing`, `creation/window_functions`,
-    `ravel_pytree`; `array_methods` installs the operators.
+    `ravel_pytree`; `array_methods` installs the operators; `function_stages` gives public functions `lower`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from phalanx.numpy.creation.ranges import (
     linspace as linspace,
     logspace as logspace,
 )
+from phalanx.numpy.function_stages import attach_stages as _attach_stages
 from phalanx.numpy.indexing.index_grids import (
     c_ as c_,
     diag_indices as diag_indices,
@@ -403,6 +404,7 @@ from phalanx.runtime.array import Array as ndarray  # noqa: F401
 __getattr__, __dir__ = _publish(
     globals(),
     copy_aliases=True,
+    prepare=_attach_stages,
     modules="fft linalg",
     lazy={
         "reductions.nan_reductions": "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd "

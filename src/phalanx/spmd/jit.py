@@ -48,7 +48,7 @@ from phalanx.spmd.jit_diagnostics import explain_miss, log_stage
 from phalanx.spmd.jit_primitive import bind_program
 from phalanx.spmd.sharding_resolution import apply_in_shardings, reshard_results
 from phalanx.spmd.stages import Lowered, Traced
-from phalanx.transforms.flat_function import wraps
+from phalanx.transforms.flat_function import STAGE_ATTRIBUTES, wraps
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
@@ -218,8 +218,7 @@ class Jit:
                 raise
 
         _wrappers.add(self)
-        stages = ("trace", "lower", "eval_shape", "clear_cache", "_cache_size")
-        vars(compiled).update({name: api_boundary(getattr(self, name)) for name in stages}, _jit=self)
+        vars(compiled).update({name: api_boundary(getattr(self, name)) for name in STAGE_ATTRIBUTES[:-1]}, _jit=self)
         return mark_api_boundary(compiled)
 
     def _host_types(self, leaves: list, args: tuple, kwargs: dict) -> list:

@@ -86,9 +86,22 @@ def function_name(fun: object) -> str:
 
 
 def wraps(fun: Callable) -> Callable[[Callable], Callable]:
-    """`functools.wraps` for callables of a user, whose attributes may have values that functions refuse."""
+    """`functools.wraps` for callables of a user, whose attributes may have values that functions refuse.
+
+    The stages of a compiled function are not copied: `vmap(jit(f)).lower` would lower `f` itself.
+    """
     fits = lambda name: isinstance(getattr(fun, name, None), _ATTRIBUTE_TYPES.get(name, object))
-    return functools.wraps(fun, list(filter(fits, functools.WRAPPER_ASSIGNMENTS)))
+    finish = functools.wraps(fun, list(filter(fits, functools.WRAPPER_ASSIGNMENTS)), ())
+
+    def wrap(wrapper: Callable) -> Callable:
+        vars(wrapper).update((k, v) for k, v in getattr(fun, "__dict__", {}).items() if k not in STAGE_ATTRIBUTES)
+        return finish(wrapper)
+
+    return wrap
+
+
+STAGE_ATTRIBUTES = ("trace", "lower", "eval_shape", "clear_cache", "_cache_size", "_jit")
+"""Attributes of functions made by `jit`."""
 
 
 _ATTRIBUTE_TYPES: dict[str, type] = {

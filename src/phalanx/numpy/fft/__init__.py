@@ -21,5 +21,6 @@ from phalanx.numpy.fft.discrete_fourier import (
     rfftfreq as rfftfreq,
     rfftn as rfftn,
 )
+from phalanx.numpy.function_stages import attach_stages as _attach_stages
 
-__getattr__, __dir__ = _publish(globals())
+__getattr__, __dir__ = _publish(globals(), prepare=_attach_stages)

@@ -1,6 +1,7 @@
 """Linear algebra on stacks of matrices: the namespace `numpy.linalg`."""
 
 from phalanx.engine.public_namespace import publish as _publish
+from phalanx.numpy.function_stages import attach_stages as _attach_stages
 from phalanx.numpy.linalg.least_squares import lstsq as lstsq, matrix_rank as matrix_rank, pinv as pinv
 from phalanx.numpy.linalg.linalg_aliases import (
     cross as cross,
@@ -44,4 +45,4 @@ from phalanx.numpy.linalg.square_matrices import (
     tensorsolve as tensorsolve,
 )
 
-__getattr__, __dir__ = _publish(globals())
+__getattr__, __dir__ = _publish(globals(), prepare=_attach_stages)
