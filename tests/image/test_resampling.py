@@ -68,9 +68,3 @@ def test_method_names_and_invalid_arguments():
         image.scale_and_translate(X, (2, 5, 9, 1), (1,), np.ones(1), np.ones(1), "linear")
     with pytest.raises(ShapeError, match=r"argument scale: expected 1 numbers, got \(2,\)"):
         image.scale_and_translate(X, X.shape, (1,), np.ones(2), np.ones(1), "linear")
-
-
-def test_the_cubic_filter_of_pytorch_has_two_names():
-    x = np.arange(6.0, dtype="float32").reshape(2, 3)
-    both = [image.resize(x, (4, 6), method, antialias=False) for method in ("cubic-pytorch", "bicubic-pytorch")]
-    np.testing.assert_array_equal(*both)

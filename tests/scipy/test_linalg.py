@@ -272,16 +272,3 @@ def test_invalid_arguments_are_errors(expression):
     kind, text = REFUSED[expression]
     with pytest.raises(kind, match=text):
         eval(expression, {"linalg": linalg, "np": np, "phalanx": phalanx, "A": np.eye(2, dtype=np.float32)})
-
-
-def test_polar_rsf2csf_and_sylvester_broadcast_batches():
-    rng = np.random.RandomState(0)
-    x = rng.randn(3, 5, 3).astype("float32")
-    for method in ("qdwh", "svd"):
-        u, p = linalg.polar(x, method=method)
-        np.testing.assert_allclose(np.asarray(u) @ np.asarray(p), x, atol=1e-5)
-    a, b, c = (rng.randn(*s).astype("float32") for s in ((3, 3), (2, 4, 4), (2, 3, 4)))
-    y = np.asarray(linalg.solve_sylvester(a, b, c))
-    np.testing.assert_allclose(a @ y + y @ b, c, atol=1e-3)
-    t, z = scipy.linalg.schur(rng.randn(4, 4).astype("float32"))
-    np.testing.assert_allclose(linalg.rsf2csf(np.stack([t, t]), z)[0][1], scipy.linalg.rsf2csf(t, z)[0], atol=1e-4)

@@ -150,13 +150,3 @@ def test_invalid_arguments_are_errors(expression):
         eval(
             expression, {"optimize": optimize, "linalg": linalg, "interpolate": interpolate, "np": np, "F": rosenbrock}
         )
-
-
-def test_krylov_solvers_take_objects_that_multiply_and_matrices_of_right_hand_sides():
-    class Double:
-        def __matmul__(self, x):
-            return 2 * x
-
-    b = jnp.arange(9.0).reshape(3, 3)
-    np.testing.assert_allclose(linalg.gmres(Double(), b)[0], b / 2, atol=1e-5)
-    np.testing.assert_allclose(linalg.cg(2 * jnp.eye(3), b)[0], b / 2, atol=1e-5)

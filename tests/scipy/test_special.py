@@ -114,17 +114,3 @@ def test_the_upper_incomplete_gamma_function_is_exact_for_small_parameters(dtype
         got = np.asarray(special.gammaincc(a.astype(dtype), x.astype(dtype)))
     wanted = scipy.special.gammaincc(a.astype(dtype).astype(np.float64), x.astype(dtype).astype(np.float64))
     np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-38)
-
-
-def test_special_functions_at_points_where_a_formula_is_singular():
-    # The mixed derivative of x log1p(y) is 1 / (1 + y), also at x = 0.
-    hessian = phalanx.hessian(lambda v: special.xlog1py(v[0], v[1]))(np.array([0.0, 3.0]))
-    np.testing.assert_allclose(hessian, [[0, 0.25], [0.25, 0]])
-    # SciPy takes the magnitude of sin(theta) outside of [0, pi].
-    wanted = scipy.special.sph_harm_y([1, 1, 3], [1, -1, 1], -0.7, 0.2)
-    np.testing.assert_allclose(
-        special.sph_harm_y(np.array([1, 1, 3]), np.array([1, -1, 1]), -0.7, 0.2), wanted, rtol=1e-5
-    )
-    # An excluded element that overflows does not reach the derivative.
-    gradient = phalanx.grad(lambda x: special.logsumexp(x, where=np.arange(3) < 2))(np.array([0.0, 0.0, 200.0]))
-    np.testing.assert_allclose(gradient, [0.5, 0.5, 0])

@@ -63,7 +63,8 @@ def export(
       >>> again.in_avals, float(again.call(jnp.zeros(4))[0])
       ((ShapedArray(float32[4]),), 0.0)
     """
-    if not callable(getattr(fun_jit, "trace", None)):
+    trace = getattr(fun_jit, "trace", None)
+    if not callable(trace):
         raise ArgumentTypeError(
             "export, argument fun_jit",
             expected="a function made by jit",
@@ -74,7 +75,7 @@ def export(
     platforms, disabled = _check_platforms(platforms), _check_disabled(disabled_checks)
 
     def exporter(*args: Any, **kwargs: Any) -> Exported:
-        traced = fun_jit.trace(*args, **kwargs)
+        traced = trace(*args, **kwargs)
         if traced.is_open:
             raise TraceError(
                 f"export of {traced.fun_name}",

@@ -1,0 +1,52 @@
+"""Special functions, batches of matrices, and operators, at arguments that a formula excludes."""
+
+import numpy as np
+import scipy.linalg
+import scipy.special
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import nn
+from phalanx.scipy import linalg, special
+from phalanx.scipy.sparse import linalg as solvers
+
+
+def test_polar_rsf2csf_and_sylvester_broadcast_batches():
+    rng = np.random.RandomState(0)
+    x = rng.randn(3, 5, 3).astype("float32")
+    for method in ("qdwh", "svd"):
+        u, p = linalg.polar(x, method=method)
+        np.testing.assert_allclose(np.asarray(u) @ np.asarray(p), x, atol=1e-5)
+    a, b, c = (rng.randn(*s).astype("float32") for s in ((3, 3), (2, 4, 4), (2, 3, 4)))
+    y = np.asarray(linalg.solve_sylvester(a, b, c))
+    np.testing.assert_allclose(a @ y + y @ b, c, atol=1e-3)
+    t, z = scipy.linalg.schur(rng.randn(4, 4).astype("float32"))
+    np.testing.assert_allclose(linalg.rsf2csf(np.stack([t, t]), z)[0][1], scipy.linalg.rsf2csf(t, z)[0], atol=1e-4)
+
+
+def test_special_functions_at_points_where_a_formula_is_singular():
+    # The mixed derivative of x log1p(y) is 1 / (1 + y), also at x = 0.
+    hessian = phalanx.hessian(lambda v: special.xlog1py(v[0], v[1]))(np.array([0.0, 3.0]))
+    np.testing.assert_allclose(hessian, [[0, 0.25], [0.25, 0]])
+    # SciPy takes the magnitude of sin(theta) outside of [0, pi].
+    wanted = scipy.special.sph_harm_y([1, 1, 3], [1, -1, 1], -0.7, 0.2)
+    np.testing.assert_allclose(
+        special.sph_harm_y(np.array([1, 1, 3]), np.array([1, -1, 1]), -0.7, 0.2), wanted, rtol=1e-5
+    )
+    # An excluded element that overflows does not reach the derivative.
+    gradient = phalanx.grad(lambda x: special.logsumexp(x, where=np.arange(3) < 2))(np.array([0.0, 0.0, 200.0]))
+    np.testing.assert_allclose(gradient, [0.5, 0.5, 0])
+
+
+def test_krylov_solvers_take_objects_that_multiply_and_matrices_of_right_hand_sides():
+    class Double:
+        def __matmul__(self, x):
+            return 2 * x
+
+    b = jnp.arange(9.0).reshape(3, 3)
+    np.testing.assert_allclose(solvers.gmres(Double(), b)[0], b / 2, atol=1e-5)
+    np.testing.assert_allclose(solvers.cg(2 * jnp.eye(3), b)[0], b / 2, atol=1e-5)
+
+
+def test_standardize_of_equal_elements_is_finite():
+    assert np.isfinite(nn.standardize(np.full(3, -11.0 + 3e-6, "float32"))).all()
