@@ -56,7 +56,9 @@ def test_cotangents_of_a_product_have_the_dtypes_of_its_operands():
     ],
 )  # fmt: skip
 def test_a_precision_reaches_the_program(precision, words):
-    assert words in text(lambda x: lax.dot(x, x, precision=precision), np.ones((2, 2), F32))
+    f = phalanx.jit(lambda x: lax.dot(x, x, precision=precision))
+    # The CPU has only some of the algorithms.
+    assert words in f.trace(np.ones((2, 2), F32)).lower(lowering_platforms=("cuda",)).as_text()
 
 
 def test_the_default_precision_is_an_option():
@@ -138,6 +140,13 @@ ERRORS = [
         ArgumentError,
         "precision: expected a Precision, a pair of them, a DotAlgorithm, a DotAlgorithmPreset, or the name of one, got "
         "'exact'.\n  Fix: pass precision='highest' or lax.Precision.HIGHEST.",
+    ),
+    (
+        lambda: lax.dot(ones(2, 2), ones(2, 2), precision="TF32_TF32_F32"),
+        ArgumentError,
+        "precision: expected an algorithm of the CPU: BF16_BF16_F32, BF16_BF16_F32_X3, BF16_BF16_F32_X6, DEFAULT, "
+        "F16_F16_F16, F32_F32_F32, F64_F64_F64, got TF32_TF32_F32.\n"
+        "  Fix: leave precision out, or lower the program for a platform that has the algorithm.",
     ),
     (
         lambda: lax.conv(ones(1, 3, 8), ones(4, 2, 3), (1,), "SAME"),

@@ -27,6 +27,7 @@ from phalanx.engine import Cache, cached_per_context, hlo, memoize
 from phalanx.lax.contraction.precision import (
     PrecisionLike,
     algorithm_attribute,
+    check_algorithm,
     canonicalize_precision,
     precision_attribute,
     swap_precision,
@@ -114,6 +115,7 @@ class DotGeneral(Primitive, name="dot_general"):
         )
 
     def lower(self, ctx, x, y, *, dimension_numbers, precision, preferred_element_type):
+        check_algorithm(precision, ctx.platform)
         algorithm = None if precision is None else algorithm_attribute(precision, *ctx.avals_in)
         (x, y), _ = widen_to_bytes(ctx, (x, y), ctx.avals_in)
         product = hlo.dot_general(

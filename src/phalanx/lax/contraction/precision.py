@@ -189,6 +189,29 @@ def precision_attribute(precision: CanonicalPrecision) -> Any:
     return ir.ArrayAttr.get([hlo.PrecisionAttr.get(p.name) for p in precision])
 
 
+# XLA's CPU compiler ignores an algorithm. These are as exact as the products that it computes, or less.
+_ON_CPU = {
+    DotAlgorithmPreset.DEFAULT,
+    DotAlgorithmPreset.F16_F16_F16,
+    DotAlgorithmPreset.BF16_BF16_F32,
+    DotAlgorithmPreset.BF16_BF16_F32_X3,
+    DotAlgorithmPreset.BF16_BF16_F32_X6,
+    DotAlgorithmPreset.F32_F32_F32,
+    DotAlgorithmPreset.F64_F64_F64,
+}
+
+
+def check_algorithm(precision: CanonicalPrecision, platform: str) -> None:
+    """Raise an `ArgumentError` if a platform does not have a dot algorithm."""
+    if platform == "cpu" and isinstance(precision, DotAlgorithm | DotAlgorithmPreset) and precision not in _ON_CPU:
+        raise ArgumentError(
+            "precision",
+            expected=f"an algorithm of the CPU: {', '.join(sorted(map(str, _ON_CPU)))}",
+            got=str(precision),
+            fix="leave precision out, or lower the program for a platform that has the algorithm",
+        )
+
+
 @cached_per_context
 def algorithm_attribute(precision: CanonicalPrecision, x: ShapedArray, y: ShapedArray) -> Any:
     """Return the MLIR attribute of a dot algorithm; None if the precision is not an algorithm."""
