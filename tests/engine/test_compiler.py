@@ -1,9 +1,10 @@
+import gc
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from tests.engine.programs import ADD_ONE, Along, Aval, compiled, put, run
+from tests.engine.programs import ADD_ONE, Along, Aval, compiled, parse, put, run
 
 from phalanx.engine import buffers, client, compiler
 
@@ -109,3 +110,17 @@ def test_an_unknown_effort_level_is_refused():
         "compiler_options['memory_fitting_level']: expected a CompilerEffortLevel, or the name of one: UNKNOWN, O0, O1, "
         "O2, O3, got 'O9'.\n  Fix: pass 'O2' for XLA's default effort."
     )
+
+
+def test_an_interrupt_while_xla_compiles_leaves_the_module_alive(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiler, "backend_compile_and_load", interrupt)
+    module = parse(ADD_ONE)
+    before = sys.getrefcount(module)
+    with pytest.raises(KeyboardInterrupt):
+        compiler.compile_module(module, client.devices("cpu")[:1])
+    gc.collect()
+    # XLA's threads may still read it, whoever else drops it.
+    assert sys.getrefcount(module) > before

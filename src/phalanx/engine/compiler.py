@@ -5,6 +5,7 @@ Builds on `client` and `compilation_cache`; `runtime.compiled_program` calls it.
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import functools
 import re
@@ -115,6 +116,11 @@ def _compile(
         if (cause := runtime_errors.unwrap_callback_error(error)) is not error:
             raise cause from None
         _raise_if_option_error(error, options)
+        raise
+    except BaseException:
+        # A signal handler, such as that of Ctrl-C, raises while XLA compiles in a thread of its own, which goes on to
+        # read the module. It must never be freed, not even when the interpreter ends. Other exceptions are rare here.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object((module, host_callbacks)))
         raise
 
 

@@ -27,8 +27,8 @@ from phalanx.engine import Cache, cached_per_context, hlo, memoize
 from phalanx.lax.contraction.precision import (
     PrecisionLike,
     algorithm_attribute,
-    check_algorithm,
     canonicalize_precision,
+    check_algorithm,
     precision_attribute,
     swap_precision,
 )
