@@ -1,11 +1,12 @@
 """`nnx.List` and `nnx.Dict`: containers that are modules."""
 
+import numpy as np
 import pytest
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx
-from phalanx.errors import TraceContextError
+from phalanx.errors import ArgumentError, TraceContextError
 
 
 def test_a_list_changes_like_a_list():
@@ -97,3 +98,30 @@ def test_a_captured_container_does_not_change():
 
     phalanx.jit(change)(1.0)
     assert list(layers) == [1]
+
+
+def test_arrays_variables_and_modules_are_not_static():
+    class Fixed(nnx.Module):
+        def __init__(self, value):
+            self.value = nnx.static(value)
+
+    @nnx.dataclass
+    class Declared(nnx.Pytree):
+        value: object = nnx.static()
+
+    for make in Fixed, Declared:
+        for value in jnp.ones(2), [nnx.Param(1.0)], nnx.Dropout(0.5):
+            with pytest.raises(ArgumentError, match="setting 'value': expected a static value without arrays"):
+                make(value)
+        table = np.arange(3)
+        nnx.check_pytree(made := make(table))
+        assert made.value is table and phalanx.tree.leaves(made) == []
+    with pytest.raises(ArgumentError) as error:
+        Fixed(nnx.Param(1.0))
+    assert str(error.value) == (
+        "Fixed, setting 'value': expected a static value without arrays, variables and modules, got a Param marked as "
+        "static.\n  Fix: omit the mark, so that transformations see the value, or pass a constant as "
+        "numpy.asarray(value)."
+    )
+    with pytest.raises(TypeError, match="expected a module or another nnx.Pytree"):
+        nnx.check_pytree([1])

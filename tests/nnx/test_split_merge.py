@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 
 import phalanx
@@ -252,7 +253,7 @@ def test_marks_make_attributes_data_or_static():
         def __init__(self):
             self.low = 1.0
             self.scale = nnx.data(2.0)
-            self.table = nnx.static(jnp.ones(2))
+            self.table = nnx.static(np.ones(2))
 
     graphdef, state = nnx.split(Marked())
     assert nnx.to_pure_dict(state) == {"low": 1.0, "scale": 2.0}

@@ -59,7 +59,7 @@ def test_repr_of_a_model_counts_elements_and_shows_scalars():
             self.count = nnx.BatchStat(jnp.zeros((), "int32"))
 
     assert repr(Two()) == (
-        "Two(  # Param: 6 (24 B), BatchStat: 1 (4 B)\n"
+        "Two(  # Param: 6 (24 B), BatchStat: 1 (4 B), Total: 7 (28 B)\n"
         "  w=Param(Array(f32[2,3])),\n  count=BatchStat(Array(0, dtype=int32))\n)"
     )
     text = repr(nnx.Optimizer(Two(), optim.sgd(0.1, momentum=0.9), wrt=nnx.Param))

@@ -510,7 +510,9 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | Non
                 got=shape,
                 fix="use initializers.normal or initializers.uniform for vectors",
             )
-        return _orthogonal(key, shape, dtype, column_axis % len(shape), scale)
+        # LAPACK has no decomposition in 16 bits.
+        computed = np.dtype(np.float32) if dtype.itemsize < 4 else dtype
+        return lax.convert_element_type(_orthogonal(key, shape, computed, column_axis % len(shape), scale), dtype)
 
     return _random_initializer("orthogonal", dtype, draw)
 

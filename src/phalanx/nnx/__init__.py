@@ -163,6 +163,7 @@ if TYPE_CHECKING:
         Data as Data,
         Object as Object,
         StaticHint as StaticHint,
+        check_pytree as check_pytree,
         data as data,
         dataclass as dataclass,
         has_data as has_data,
@@ -298,7 +299,7 @@ _NAMES = {
         ),
         "nnx.metrics": "Metric MultiMetric",
         "nnx.module": "iter_children iter_modules Module",
-        "nnx.objects": "Data data dataclass has_data is_data Object register_data_type static StaticHint",
+        "nnx.objects": "check_pytree Data data dataclass has_data is_data Object register_data_type static StaticHint",
         "nnx.rngs": (
             "fork_rngs MissingStreamError reseed restore_rngs RngCount RngKey Rngs RngState RngStream split_rngs "
             "with_rngs"

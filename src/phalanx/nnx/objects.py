@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from phalanx.core import ArgumentTypeError, ShapeDtypeStruct, Trace, source_info, state
+from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, Trace, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.nnx.trace_level import check_trace_level, structure_version
 from phalanx.nnx.variable import MISSING, Static, Variable
@@ -71,6 +71,7 @@ def static(value: PyTree = MISSING, /, **kwargs: Any) -> Any:
 
     Args:
       value: the value, which is compared by identity if it is not hashable; if omitted, a dataclass field is declared.
+        Arrays of a device, variables and modules are refused when the attribute is set.
       **kwargs: options of `dataclasses.field`.
 
     Returns:
@@ -263,6 +264,8 @@ class Object:
         elif self._marks and name in self._marks and name not in self._marked_fields:
             # A mark belongs to the value it was given with: assigning a value without a mark removes it.
             self._marks = {k: v for k, v in self._marks.items() if k != name}
+        if self._marks and self._marks.get(name) is False:
+            _check_static(self, name, value)
         if self._watched:
             old = self.__dict__.get(name, MISSING)
             # Replacing one array by another is a change of value, not of structure: the graph refers to the attribute.
@@ -300,6 +303,47 @@ class Object:
 
 ROOTS = (Object, Variable)
 set_slot = object.__setattr__
+
+
+def _check_static(target: Object, name: str, value: Any) -> None:
+    """Check that a value marked as static has no state, which transformations would neither see nor update.
+
+    NumPy arrays are accepted: they are constants, compared by identity.
+
+    Raises:
+      ArgumentError: the value contains an array of a device, a variable or a module.
+    """
+    found = next((x for x in has_data(value) if is_root(x) or isinstance(x, Array)), None)
+    if found is not None:
+        raise ArgumentError(
+            f"{type(target).__name__}, setting {name!r}",
+            expected="a static value without arrays, variables and modules",
+            got=f"{'an array' if isinstance(found, Array) else f'a {type(found).__name__}'} marked as static",
+            fix=f"omit the mark, so that transformations see the value, or pass a constant as numpy.asarray({name})",
+        )
+
+
+def check_pytree(pytree: Object) -> None:
+    """Check that no attribute marked as static contains arrays, variables or modules.
+
+    Args:
+      pytree: a module or another object.
+
+    Raises:
+      ArgumentTypeError: it is no object.
+      ArgumentError: an attribute does.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> nnx.check_pytree(nnx.PReLU())
+    """
+    if not isinstance(pytree, Object):
+        raise ArgumentTypeError(
+            "nnx.check_pytree", expected="a module or another nnx.Pytree", got=pytree, fix="pass the module"
+        )
+    for name, is_data_mark in pytree._marks.items():
+        if is_data_mark is False and name in pytree.__dict__:
+            _check_static(pytree, name, pytree.__dict__[name])
 
 
 def allocate(cls: type[Object]) -> Any:
