@@ -289,3 +289,17 @@ def test_empty_reads_from_empty_arrays():
     for read in (lambda: x[0], lambda: x[jnp.array([0])], lambda: jnp.take(x, jnp.array([1]), 0, mode="clip")):
         with pytest.raises(IndexError):
             read()
+
+
+@pytest.mark.parametrize(
+    "shape, mask", [((3,), (0,)), ((3, 4), (0,)), ((3, 4), (0, 4)), ((3, 4), (3, 0)), ((3, 4, 5), (3, 0))]
+)
+def test_a_mask_without_elements_selects_nothing(shape, mask):
+    expected = np.zeros(shape)[np.zeros(mask, bool)]
+    assert jnp.zeros(shape)[jnp.zeros(mask, bool)].shape == expected.shape
+    assert (jnp.zeros(shape).at[np.zeros(mask, bool)].set(1.0) == 0).all()
+
+
+def test_a_mask_without_elements_fits_the_other_dimensions():
+    with pytest.raises(IndexError, match=r"expected a mask of the shape \(3, 4\) of the dimensions .*, got \(2, 0\)"):
+        jnp.zeros((3, 4))[np.zeros((2, 0), bool)]

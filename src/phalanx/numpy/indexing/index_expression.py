@@ -241,7 +241,9 @@ def _add_host_array(x: Array, e: np.ndarray, entries: tuple, i: int, key: list, 
     if e.dtype == np.bool_:
         # A mask is equivalent to one array of indices per dimension.
         dims = x.shape[dim : dim + e.ndim]
-        if e.shape != dims:
+        # NumPy accepts sizes of 0 in place of others: such a mask selects nothing.
+        is_empty = e.size == 0 and len(dims) == e.ndim and all(m in (0, n) for m, n in zip(e.shape, dims, strict=True))
+        if e.shape != dims and not is_empty:
             raise IndexingError(
                 "index expression",
                 expected=f"a mask of the shape {dims} of the dimensions that it indexes",
