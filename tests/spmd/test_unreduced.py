@@ -309,3 +309,30 @@ def test_the_types_of_terms_are_checked_in_a_shard_map(product):
         mapped(P("x"), P(reduced={"x"}))(lambda x: lax.pcast(x, "x", to="reduced"))(phalanx.device_put(W, P("x")))
     gathered = mapped(P(unreduced={"x"}), P("x"))(lambda p: lax.all_gather(p, "x"))
     assert "expected operands that are not unreduced" in refusal(gathered, product)
+
+
+# --- steps on which Shardy would abort the process
+
+
+def test_terms_over_one_axis_become_terms_over_another(product):
+    other = phalanx.jit(lambda p: reshard(p, P(unreduced={"y"})))(product)
+    assert type_of(other) == "f32[8,8]{U:y}"
+    np.testing.assert_array_equal(reshard(other, P()), X @ X.T)
+    rows = jnp.dot(
+        phalanx.device_put(X, P("y", "x")), phalanx.device_put(X.T, P("x")), out_sharding=P("y", unreduced={"x"})
+    )
+    total = phalanx.jit(lambda p: lax.reduce_sum(p, (0,), out_sharding=P(unreduced={"y"})))(rows)
+    assert type_of(total) == "f32[8]{U:y}"
+    np.testing.assert_array_equal(reshard(total, P()), (X @ X.T).sum(0))
+
+
+def test_a_sharded_array_becomes_terms_without_communication():
+    fun = phalanx.jit(lambda x: reshard(x, P(unreduced={"x"})))
+    x = phalanx.device_put(W, P("x"))
+    assert not {"all-gather", "all-reduce"} & set(fun.lower(x).compile().as_text().replace("(", " ").split())
+    assert not np.asarray(fun(x).addressable_shards[0].data)[4:].any()
+
+
+def test_no_transfer_makes_terms_of_a_maximum():
+    with pytest.raises(ShardingError, match="expected an array that is unreduced by max over these axes already"):
+        phalanx.device_put(W, P(unreduced={"x"}, unreduced_kind=UnreducedKind.max))

@@ -60,9 +60,8 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
     attribute = sdy_sharding(module, sharding, aval.ndim)
     held = module.typed_shardings.get(x) or module.inferred_shardings.get(x)
     is_unreduced = held is not None and bool(held.unreduced_over)
-    if sharding.unreduced_over and not is_unreduced:
-        # Shardy aborts the process if it would have to leave terms where an operation adds up others.
-        x = sdy.ShardingConstraintOp(x, sdy_sharding(module, sharding.summed, aval.ndim)).result
+    if sharding.unreduced_over and (between := _find_step_to_terms(module, x, held, sharding)) is not None:
+        x = sdy.ShardingConstraintOp(x, sdy_sharding(module, between, aval.ndim)).result
     if not (
         is_unreduced
         or sharding.unreduced_over
@@ -77,6 +76,20 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
     ):
         module.known_shardings[x] = module.inferred_shardings[x] = sharding
     return x
+
+
+def _find_step_to_terms(module: Any, x: ir.Value, held: Any, sharding: NamedSharding) -> NamedSharding | None:
+    """The sharding by way of which a value becomes unreduced over further axes; None if there is a direct way.
+
+    Shardy aborts the process if it would have to leave terms where an operation adds up others. So the sharding before
+    must be stated, by a constraint or a parameter, and terms over other axes must have been added up.
+    """
+    kept = held.spec.unreduced & sharding.spec.unreduced if isinstance(held, NamedSharding) else frozenset()
+    is_stated = x in module.typed_shardings or x in module.arguments
+    if is_stated and (kept == sharding.spec.unreduced or not held.unreduced_over):
+        return None
+    kind = sharding.spec.unreduced_kind if kept else None
+    return sharding.with_spec(sharding.spec.update(unreduced=kept, unreduced_kind=kind))
 
 
 def align_operands(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArray]) -> tuple[list, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 from phalanx.core import ShapedArray, ShardingError, physical_aval, trace_to_jaxpr
 from phalanx.engine import Cache, buffers, compiler, memoize
 from phalanx.runtime import Array, ArrayType, compiled_program, deleted_error, transfer
-from phalanx.sharding import Index, Sharding, reorder_devices
+from phalanx.sharding import Index, NamedSharding, Sharding, UnreducedKind, reorder_devices
 
 
 def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequence[bool]) -> list[Array]:
@@ -59,6 +59,7 @@ def _choose_method(x: Array, sharding: Sharding) -> tuple:
     if held is sharding or held.is_equivalent_to(sharding, ndim):
         return (_reuse_buffers,)
     if held.unreduced_over or sharding.unreduced_over:
+        _check_terms(held, sharding)
         is_in_place = held._device_assignment == sharding._device_assignment
         return (_exchange, sharding._device_assignment) if is_in_place else (_reduce_first,)
     # Shard `n` of one sharding equals shard `n` of the other, for all `n`.
@@ -72,6 +73,21 @@ def _choose_method(x: Array, sharding: Sharding) -> tuple:
         return (_assemble,)
     in_place = held.with_memory_kind(sharding.non_default_memory_kind).is_equivalent_to(held, ndim)
     return (_exchange, sharding._device_assignment) if in_place else (_exchange_and_copy,)
+
+
+def _check_terms(held: Sharding, sharding: Sharding) -> None:
+    """Refuse to make terms of a maximum or minimum, which come from a reduction only."""
+    spec = sharding.spec if isinstance(sharding, NamedSharding) else None
+    if spec is None or spec.unreduced_kind in (None, UnreducedKind.sum):
+        return
+    before = held.spec if isinstance(held, NamedSharding) else None
+    if before is None or before.unreduced_kind is not spec.unreduced_kind or not spec.unreduced <= before.unreduced:
+        raise ShardingError(
+            "device_put",
+            expected=f"an array that is unreduced by {spec.unreduced_kind.name} over these axes already",
+            got=f"{held} and {sharding}",
+            fix="reduce with out_sharding=, as in lax.reduce_max(x, axes, out_sharding=spec) inside phalanx.jit",
+        )
 
 
 def _reuse_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
