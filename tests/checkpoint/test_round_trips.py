@@ -8,6 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import checkpoint, random
+from phalanx.checkpoint import saving
 from phalanx.core import dtypes
 from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
@@ -152,6 +153,17 @@ def test_arrays_may_be_donated_and_changed_while_they_are_saved(tmp_path):
     saving.result()
     loaded = checkpoint.load(tmp_path)
     assert not loaded["x"].any() and not loaded["host"].any() and x[0] == 4
+
+
+def test_arrays_on_cpu_devices_are_not_copied_before_save_returns(tmp_path):
+    tree = tree_on("4x2") | {"made": phalanx.jit(lambda: jnp.ones(1000))()}
+    leaves, _ = saving.flatten_named(tree, "")
+    pieces = saving._take_pieces(leaves, {leaf.name: saving.describe_leaf(leaf, "") for leaf in leaves})
+    for piece in pieces:
+        shards = [s for s in tree[piece.name].addressable_shards if s.replica_id == 0]
+        if piece.name != "keys":  # whose words are a new array
+            addresses = [elements.ctypes.data for _, elements in piece.parts]
+            assert addresses == [shard.data.unsafe_buffer_pointer() for shard in shards]
 
 
 def test_a_dtype_is_converted_on_loading(tmp_path):

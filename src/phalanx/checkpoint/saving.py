@@ -29,7 +29,7 @@ from phalanx.checkpoint.step_folders import DOCUMENT, RunFolder, check_step, exp
 from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, Ref
 from phalanx.engine.client import process_count, process_index, started_clients
 from phalanx.random import key_data
-from phalanx.runtime import Array
+from phalanx.runtime import Array, Shard
 from phalanx.typing import PyTree
 
 
@@ -259,22 +259,28 @@ class _SeveralProcessesError(PhalanxError, NotImplementedError):
 def _take_pieces(leaves: list[NamedLeaf], records: dict[str, LeafMetadata]) -> list[_Pieces]:
     """Take hold of the elements of all arrays, on the host; copies from devices are started together."""
     arrays = [(leaf.name, _as_words(leaf.value)) for leaf in leaves if records[leaf.name].is_array]
-    for _, x in arrays:
-        if isinstance(x, Array):
-            x.copy_to_host_async()
+    shards = {name: _own_shards(x) for name, x in arrays if isinstance(x, Array)}
     pieces = []
     for name, x in arrays:
-        if isinstance(x, Array):
-            whole = x.shape
-            shards = [shard for shard in x.addressable_shards if shard.replica_id == 0]
-            parts = [(shard.index, np.asarray(shard.data)) for shard in shards]
+        whole = x.shape
+        if name in shards:
+            parts = [(shard.index, np.asarray(shard.data)) for shard in shards[name]]
         else:
             # The program may change its own NumPy arrays while the files are written.
-            whole, parts = x.shape, [((), np.array(x, order="C"))]
+            parts = [((), np.array(x, order="C"))]
         part = tuple(max((p.shape[d] for _, p in parts), default=size) for d, size in enumerate(whole))
         chunk = choose_chunk(part, records[name].words_dtype.itemsize)
         pieces.append(_Pieces(name, dataclasses.replace(records[name], chunk=chunk), parts))
     return pieces
+
+
+def _own_shards(x: Array) -> list[Shard]:
+    """The shards of an array that this process writes; their transfers are started, unless the host has them."""
+    shards = [shard for shard in x.addressable_shards if shard.replica_id == 0]
+    for shard in shards:
+        if shard.device.platform != "cpu":
+            shard.data.copy_to_host_async()
+    return shards
 
 
 def _as_words(value: Any) -> Any:
