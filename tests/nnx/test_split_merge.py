@@ -307,3 +307,28 @@ def test_a_variable_is_split_by_filters_and_merged():
     assert nnx.merge(graphdef, stats, params, rest) is v
     nnx.update(v, stats, params.replace(jnp.array(2.0)), rest)
     assert float(v.value) == 2.0
+
+
+def test_attributes_set_through_vars_are_seen():
+    class Model(nnx.Module):
+        def __init__(self):
+            self.w = nnx.Param(jnp.array(1.0))
+
+    model = Model()
+    total = nnx.jit(lambda m: sum(v.value for _, v in nnx.to_flat_state(nnx.state(m))))
+    for _ in range(3):
+        assert float(total(model)) == 1.0
+    before = nnx.graphdef(model)
+    vars(model)["b"] = nnx.Param(jnp.array(10.0))
+    assert list(nnx.state(model)) == ["b", "w"] and float(total(model)) == 11.0
+    model.__dict__["w"] = nnx.Param(jnp.array(2.0))
+    assert float(total(model)) == 12.0
+    del vars(model)["b"]
+    assert nnx.graphdef(model) is before and float(total(model)) == 2.0
+
+    @nnx.jit
+    def add(m):
+        vars(m)["c"] = nnx.Param(jnp.array(5.0))
+
+    add(model)
+    assert float(model.c.value) == 5.0

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMappin
 from typing import Any
 
 from phalanx.nnx.module import CAPTURED, Module
-from phalanx.nnx.objects import MarkedValue
+from phalanx.nnx.objects import MarkedValue, get_attributes
 
 
 class List(Module, MutableSequence):
@@ -34,10 +34,10 @@ class List(Module, MutableSequence):
             self.append(value)
 
     def __len__(self) -> int:
-        return sum(type(key) is int for key in self.__dict__)
+        return sum(type(key) is int for key in get_attributes(self))
 
     def __iter__(self) -> Iterator[Any]:
-        return (self.__dict__[i] for i in range(len(self)))
+        return (get_attributes(self)[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:
         return list(self)[index]
@@ -80,7 +80,7 @@ class List(Module, MutableSequence):
         for i in reversed(range(len(elements), len(self))):
             self.__delattr__(i)  # type: ignore[arg-type]
         for i, x in enumerate(elements):
-            if self.__dict__.get(i, self) is not x:
+            if get_attributes(self).get(i, self) is not x:
                 self.__setattr__(i, x)  # type: ignore[arg-type]
 
 
@@ -106,16 +106,16 @@ class Dict(Module, MutableMapping):
         return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[Hashable]:
-        return (key for key in self.__dict__ if key != CAPTURED)
+        return (key for key in get_attributes(self) if key != CAPTURED)
 
     def __getitem__(self, key: Hashable) -> Any:
-        return self.__dict__[key]  # type: ignore[index]
+        return get_attributes(self)[key]  # type: ignore[index]
 
     def __setitem__(self, key: Hashable, value: Any) -> None:
         self.__setattr__(key, value)  # type: ignore[arg-type]  # `setattr` accepts names only
 
     def __delitem__(self, key: Hashable) -> None:
-        if key not in self.__dict__:
+        if key not in get_attributes(self):
             raise KeyError(key)
         self.__delattr__(key)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from phalanx.core import ArgumentTypeError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import Path, iter_entries, split_merge
 from phalanx.nnx.inspection.method_observer import observe_methods
-from phalanx.nnx.objects import Object
+from phalanx.nnx.objects import Object, get_attributes
 from phalanx.nnx.variable import Perturbation, Variable, variable_type_from_name
 from phalanx.tree import tree_map
 from phalanx.typing import PyTree
@@ -73,7 +73,7 @@ class Module(Object):
           ArgumentTypeError: the module has an attribute of this name that is not a variable of this type.
         """
         kind = _get_variable_type(variable_type)
-        if CAPTURED in self.__dict__:
+        if CAPTURED in get_attributes(self):
             if (captured := self._captured_variable(kind)) is None:
                 return False
             stored = captured.get_raw_value()
@@ -83,7 +83,7 @@ class Module(Object):
             return True
         if capture_noop:
             return False
-        variable = self.__dict__.get(name)
+        variable = get_attributes(self).get(name)
         if variable is None:
             setattr(self, name, kind(reduce_fn(init_fn(), value)))
             return True
@@ -115,7 +115,7 @@ class Module(Object):
           ArgumentTypeError: the module has an attribute of this name that is not a variable of this type.
         """
         kind = _get_variable_type(variable_type)
-        if CAPTURED in self.__dict__:
+        if CAPTURED in get_attributes(self):
             if (captured := self._captured_variable(kind)) is None:
                 return value
             stored = captured.get_raw_value()
@@ -125,7 +125,7 @@ class Module(Object):
             return tree_map(lambda x, by: x + by, value, stored[name])
         if capture_noop:
             return value
-        variable = self.__dict__.get(name)
+        variable = get_attributes(self).get(name)
         if variable is None:
             variable = kind(tree_map(jnp.zeros_like, value))
             setattr(self, name, variable)
@@ -136,7 +136,7 @@ class Module(Object):
 
     def _captured_variable(self, kind: type[Variable]) -> Variable | None:
         """The variable of an enclosing `nnx.capture` for sown values of a type, if it captures that type."""
-        return next((variable for variable in self.__dict__[CAPTURED] if type(variable) is kind), None)
+        return next((variable for variable in get_attributes(self)[CAPTURED] if type(variable) is kind), None)
 
     def _name_error(self, method: str, kind: type[Variable], name: str, attribute: object) -> ArgumentTypeError:
         return ArgumentTypeError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -204,7 +204,17 @@ def dataclass(cls: type[T] = MISSING, /, **kwargs: Any) -> Any:
 # --- objects ---
 
 
-class Object:
+class _Slots:
+    """The storage of an object."""
+
+    __slots__ = ("__dict__", "__weakref__", "_graph", "_marks", "_source", "_trace", "_version", "_watched")
+
+
+# The attributes of an object as a dictionary, without counting a change of structure.
+get_attributes: Callable[[Object], dict[Any, Any]] = vars(_Slots)["__dict__"].__get__
+
+
+class Object(_Slots):
     """A Python object that is a node of a graph; users derive from it under the name `Pytree`.
 
     Examples:
@@ -216,7 +226,14 @@ class Object:
       State({'x': Param(value=1.0)})
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_graph", "_marks", "_source", "_trace", "_version", "_watched")
+    __slots__ = ()
+
+    @property
+    def __dict__(self) -> dict[Any, Any]:  # type: ignore[override]
+        """The attributes. The caller may change them, so that the structure counts as changed."""
+        if self._watched:
+            mark_structure_changed(self)
+        return get_attributes(self)
 
     _marked_fields: dict[str, bool] = {}
     _marks: dict[str, bool]
@@ -267,14 +284,14 @@ class Object:
         if self._marks and self._marks.get(name) is False:
             _check_static(self, name, value)
         if self._watched:
-            old = self.__dict__.get(name, MISSING)
+            old = get_attributes(self).get(name, MISSING)
             # Replacing one array by another is a change of value, not of structure: the graph refers to the attribute.
             if old is not value and not (is_array(old) and is_array(value)):
                 mark_structure_changed(self)
         if type(name) is str:
             object.__setattr__(self, name, value)
         else:  # an index of a `List`, or a key of a `Dict`
-            self.__dict__[name] = value
+            get_attributes(self)[name] = value
 
     def __delattr__(self, name: str) -> None:
         check_trace_level(self, f"deleting {name!r}")
@@ -284,14 +301,14 @@ class Object:
         if type(name) is str:
             object.__delattr__(self, name)
         else:
-            del self.__dict__[name]
+            del get_attributes(self)[name]
 
     def __getstate__(self) -> tuple:
         # The trace, the version and the cached graph belong to this process and are created anew by `allocate`.
-        return dict(self.__dict__), self._marks
+        return dict(get_attributes(self)), self._marks
 
     def __setstate__(self, saved: tuple) -> None:
-        self.__dict__.update(saved[0])
+        get_attributes(self).update(saved[0])
         object.__setattr__(self, "_marks", saved[1])
 
     def __repr__(self) -> str:
@@ -385,7 +402,8 @@ def _register(cls: type) -> None:
 
     def flatten_with_keys(target: Object) -> tuple[list, tuple]:
         # Attributes are sorted by name, so that the order in which `__init__` sets them does not matter.
-        marks, attributes = target._marks, [(k, target.__dict__[k]) for k in sort_names(target.__dict__)]
+        values = get_attributes(target)
+        marks, attributes = target._marks, [(k, values[k]) for k in sort_names(values)]
         names = tuple(name for name, value in attributes if marks.get(name, is_data(value)))
         children = [(_make_key(name), _separate_static(value)) for name, value in attributes if name in names]
         fixed = tuple((name, Static(value)) for name, value in attributes if name not in names)
@@ -394,8 +412,8 @@ def _register(cls: type) -> None:
     def unflatten(aux: tuple, children: Any) -> Object:
         names, fixed, marks = aux
         target = allocate(cls)
-        target.__dict__.update(zip(names, children))
-        target.__dict__.update((k, v.value) for k, v in fixed)
+        get_attributes(target).update(zip(names, children))
+        get_attributes(target).update((k, v.value) for k, v in fixed)
         set_slot(target, "_marks", dict(marks))
         return target
 
@@ -456,7 +474,8 @@ def _format(value: Any, indent: str, seen: dict[int, Any]) -> str:
             return f"{name}(...)"
         seen[id(value)] = value
         # In the order in which they were set, but the elements of a `List` by index.
-        attributes = sorted(value.__dict__.items(), key=lambda x: x[0] if type(x[0]) is int else len(value.__dict__))
+        values = get_attributes(value)
+        attributes = sorted(values.items(), key=lambda x: x[0] if type(x[0]) is int else len(values))
         lines = [f"{inner}{f'{k}=' if isinstance(k, str) else ''}{_format(v, inner, seen)}" for k, v in attributes]
         return _format_block(f"{name}(", lines, f"{indent})")
     if isinstance(value, Variable):

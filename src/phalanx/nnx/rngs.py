@@ -16,7 +16,7 @@ from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, Tre
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.graphlib import Path, clone, iter_graph
-from phalanx.nnx.objects import Object
+from phalanx.nnx.objects import Object, get_attributes
 from phalanx.nnx.trace_level import describe
 from phalanx.nnx.variable import MISSING, Variable, unwrap
 from phalanx.typing import Array, ArrayLike, PRNGKey, PyTree
@@ -277,7 +277,7 @@ class Rngs(Object, _DrawMethods):
             setattr(self, name, key if isinstance(key, RngStream) else RngStream(key, tag=name))
 
     def __getitem__(self, name: str) -> RngStream:
-        streams = self.__dict__
+        streams = get_attributes(self)
         # A stream is an object without `__bool__` and therefore true.
         stream = streams.get(name) or streams.get("default")
         if stream is None:
@@ -295,13 +295,13 @@ class Rngs(Object, _DrawMethods):
         return self[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.__dict__
+        return name in get_attributes(self)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.__dict__)
+        return iter(get_attributes(self))
 
     def __len__(self) -> int:
-        return len(self.__dict__)
+        return len(get_attributes(self))
 
     def __call__(self) -> PRNGKey:
         """Return the next key of the stream `default`.
@@ -317,7 +317,7 @@ class Rngs(Object, _DrawMethods):
         Yields:
           Pairs (name, stream).
         """
-        yield from self.__dict__.items()
+        yield from get_attributes(self).items()
 
     def fork(self, /, *, split: KeyCounts = None) -> Rngs:
         """Return independent streams; these streams advance.

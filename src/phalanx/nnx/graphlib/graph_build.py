@@ -12,7 +12,7 @@ from typing import Any
 from phalanx.core import TreeError
 from phalanx.nnx.graphlib.graph_def import LEAF, ContainerDef, Definition, GraphDef, NestDef, ObjectDef, VariableDef
 from phalanx.nnx.graphlib.states import Path, format_paths
-from phalanx.nnx.objects import allocate, is_array, mark_structure_changed, set_slot
+from phalanx.nnx.objects import allocate, get_attributes, is_array, mark_structure_changed, set_slot
 from phalanx.nnx.variable import Variable
 
 
@@ -47,7 +47,7 @@ def _build_object(
 ) -> Any:
     is_new = node.index not in existing
     target = built[node.index] = _allocate(node) if is_new else existing[node.index]
-    attributes = target.__dict__
+    attributes = get_attributes(target)
     for name, child in zip(node.keys, node.children):
         value = child.value.value if child[0] == "static" else build(child, variables, arrays, built, existing)
         before = attributes.get(name, LEAF)  # `LEAF` is a default that no attribute has as its value
@@ -168,7 +168,7 @@ def build_nested(node: Definition | Any, leaf: Any, built: dict[int, Any]) -> An
 
 def _build_nested_object(node: ObjectDef, leaves: dict, built: dict[int, Any]) -> Any:
     target = built[node.index] = _allocate(node)
-    attributes = target.__dict__
+    attributes = get_attributes(target)
     num_used = 0
     for name, child in zip(node.keys, node.children):
         leaf = leaves.get(name)

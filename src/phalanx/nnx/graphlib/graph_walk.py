@@ -28,7 +28,7 @@ from phalanx.nnx.graphlib.graph_def import (
     VariableDef,
 )
 from phalanx.nnx.graphlib.states import Path, State
-from phalanx.nnx.objects import Object, is_array, set_slot, sort_names
+from phalanx.nnx.objects import Object, get_attributes, is_array, set_slot, sort_names
 from phalanx.nnx.trace_level import structure_version
 from phalanx.nnx.variable import Static, Variable, freeze_metadata
 from phalanx.tree import (
@@ -128,7 +128,7 @@ class Graph:
 
 def get_entry(holder: Any, key: Hashable) -> Any:
     """The attribute of an object, or the element of a container."""
-    return holder.__dict__[key] if isinstance(holder, Object) else holder[key]
+    return get_attributes(holder)[key] if isinstance(holder, Object) else holder[key]
 
 
 class Walk:
@@ -199,7 +199,7 @@ class Walk:
     def _object(self, x: Object, path: Path) -> Definition:
         index = self._number(x)
         self.nodes.append(x)
-        attributes = x.__dict__
+        attributes = get_attributes(x)
         # Sorted, so that objects whose attributes were set in another order have the same definition.
         names = tuple(sort_names(attributes))
         marks = x._marks
@@ -293,7 +293,7 @@ class Walk:
 def iter_entries(x: Any) -> Iterable[tuple[Any, Any]]:
     """Iterate over the attributes of an object, or the elements of a container, by name, key or index."""
     if isinstance(x, Object):
-        return [(name, x.__dict__[name]) for name in sort_names(x.__dict__)]
+        return [(name, get_attributes(x)[name]) for name in sort_names(get_attributes(x))]
     if isinstance(x, dict | State):
         return x.items()
     return enumerate(x) if isinstance(x, list | tuple) else ()

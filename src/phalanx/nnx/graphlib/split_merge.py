@@ -28,7 +28,7 @@ from phalanx.nnx.graphlib.states import (
     to_flat_state,
     unwrap_single,
 )
-from phalanx.nnx.objects import Object, is_array, is_root, mark_structure_changed
+from phalanx.nnx.objects import Object, get_attributes, is_array, is_root, mark_structure_changed
 from phalanx.nnx.trace_level import check_trace_level
 from phalanx.nnx.variable import Variable, get_raw_value
 from phalanx.tree import tree_map
@@ -357,7 +357,7 @@ def _remove(node: Any, removed: set[int], seen: set[int]) -> Any:
             node[:] = kept
         is_kept = len(kept) == len(node) and all(x is y for x, y in zip(kept, node))
         return node if is_kept else tuple(kept)
-    entries: Any = node.__dict__ if isinstance(node, Object) else node
+    entries: Any = get_attributes(node) if isinstance(node, Object) else node
     changed = False
     # In reverse, since the elements of an `nnx.List` after a removed one move up.
     for name, value in reversed(list(entries.items())):
@@ -498,9 +498,9 @@ def _map_postorder(f: Callable[[Path, Any], Any], x: Any, path: Path, done: dict
     if isinstance(x, Object):
         # Attributes are written to `__dict__` directly, since the copies are not visible to anyone yet; one change of
         # structure is counted for all of them below.
-        for name, value in list(x.__dict__.items()):
+        for name, value in list(get_attributes(x).items()):
             if is_root(value) or isinstance(value, list | dict | tuple) or is_array(value):
-                x.__dict__[name] = _map_postorder(f, value, (*path, name), done)
+                get_attributes(x)[name] = _map_postorder(f, value, (*path, name), done)
         mark_structure_changed(x)
     elif isinstance(x, list | tuple):
         elements = [_map_postorder(f, v, (*path, i), done) for i, v in enumerate(x)]

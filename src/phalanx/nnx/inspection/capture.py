@@ -14,7 +14,7 @@ from phalanx.core import ArgumentError
 from phalanx.nnx.graphlib import Path, State, get_graph
 from phalanx.nnx.inspection.method_observer import notify_outermost_calls, observing
 from phalanx.nnx.module import CAPTURED, Module, iter_modules
-from phalanx.nnx.objects import Object
+from phalanx.nnx.objects import Object, get_attributes
 from phalanx.nnx.variable import Variable
 from phalanx.tree import tree_leaves
 
@@ -69,7 +69,7 @@ def capture(
         model = bound if isinstance(bound, Object) else _get_only_module(args, kwargs)
         modules = list(iter_modules(model))
         # Nested captures each see only the values sown in their own call.
-        outer = [m.__dict__.get(CAPTURED) for _, m in modules]  # of an enclosing `capture`
+        outer = [get_attributes(m).get(CAPTURED) for _, m in modules]  # of an enclosing `capture`
         # Initial values are given per module, as variables of the types that `perturb` looks up.
         initial = _group_by_module(init)
         for path, module in modules:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from phalanx.debug.sharding_drawing import draw_sharding
-from phalanx.nnx.objects import Object
+from phalanx.nnx.objects import Object, get_attributes
 from phalanx.nnx.variable import Variable
 from phalanx.runtime.array import Array
 
@@ -55,7 +55,7 @@ def draw(value: object, name: str = "", parents: frozenset[int] = frozenset()) -
 
 def _iter_items(value: object) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, Object):
-        yield from value.__dict__.items()
+        yield from get_attributes(value).items()
     elif isinstance(value, Mapping):
         yield from value.items()
     elif isinstance(value, list | tuple) and any(isinstance(x, Object | Variable | Mapping | list) for x in value):
