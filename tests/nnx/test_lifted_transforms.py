@@ -798,3 +798,27 @@ def test_cached_partial_binds_a_copy_that_shares_variables():
         nnx.cached_partial(nnx.jit(grow), model)()
     with pytest.raises(ArgumentError, match="cached_partial: expected graph=True and graph_updates=True"):
         nnx.cached_partial(f, model, graph=False)
+
+
+@pytest.mark.parametrize(("graph", "updates"), [(True, True), (True, False), (False, False)])
+def test_scan_carries_arrays_that_are_attributes(graph, updates):
+    class Point(nnx.Pytree):
+        def __init__(self, x):
+            self.x = x
+
+    def step(model, point):
+        point.x = point.x + model.w.value.sum()
+        return point
+
+    model, point = Layer(3, nnx.Rngs(0)), Point(jnp.array(0.0))
+    axes = nnx.prefix(model, {...: None}, graph=graph)
+    options = dict(in_axes=(axes, nnx.Carry), out_axes=nnx.Carry, length=4, graph=graph, graph_updates=updates)
+    out = nnx.scan(step, **options)(model, point)
+    assert out is point and jnp.allclose(point.x, 4 * model.w.value.sum(), atol=1e-5)
+
+    def drop(model, point):
+        del point.x
+        return point
+
+    with pytest.raises(TraceError, match="with 1 arrays outside of variables, got 0 arrays"):
+        nnx.scan(drop, **options)(model, point)

@@ -302,6 +302,7 @@ class _ScanBody:
         self.fun, self.inputs, self.out_axes, self.axes = fun, inputs, out_axes, axes
         self.definition, self.tree = parts.graph.definition, parts.tree
         self.sizes = [(len(variables), len(refs)) for variables, refs in parts.graph.groups]
+        self.places = {place: n for n, place in enumerate(parts.paths())}
         self.is_root = [isinstance(x, ROOTS) for x in parts.leaves]
         self.where = f"scan of {format_code_position(fun)}"
         self.__name__ = getattr(fun, "__name__", "body")
@@ -378,7 +379,7 @@ class _ScanBody:
                 got=f"{len(arrays)} in the result",
                 fix="return a carry of the same structure as the argument that in_axes marks with nnx.Carry",
             )
-        values = [*(v._value for v in inside.variables), *inside.arrays]
+        values = [*(v._value for v in inside.variables), *inside.current_arrays(self.where)]
         carry = [x for x, s in zip(values, self.inputs.values, strict=True) if s is Carry] + arrays
         modules = iter(roots)
         return carry, tree.unflatten([next(modules) if s is Carry and is_root(x) else x for x, s in zip(leaves, specs)])
@@ -418,7 +419,10 @@ class _ScanBody:
             if spec is not Carry:
                 values.append(_move_axis(x, 0, spec))
             else:
-                values.append(final[origin.number] if origin.kind == "variable" else next(leaves))
+                kept = {"variable": origin.number, "array": self.places.get((origin.number, origin.path))}.get(
+                    origin.kind
+                )
+                values.append(next(leaves) if kept is None else final[kept])
         return Outputs(outcome, values)
 
 

@@ -359,6 +359,24 @@ class InnerModules:
         """The modules with these values of all variables, followed by those of the other arrays."""
         return make_pure_modules(self._definition, self._sizes, values)
 
+    def current_arrays(self, where: str) -> list[Any]:
+        """The arrays outside of variables, which the function may have replaced by others.
+
+        Raises:
+          TraceError: there are more or fewer than before.
+        """
+        if not self.arrays:
+            return self.arrays
+        arrays = get_joint_graph(self.roots).arrays(*self.roots)
+        if len(arrays) != len(self.arrays):
+            raise TraceError(
+                where,
+                expected=f"modules that keep their structure, with {len(self.arrays)} arrays outside of variables",
+                got=f"{len(arrays)} arrays",
+                fix="set the attributes to arrays before the loop, or hold the values in variables",
+            )
+        return arrays
+
     def path(self, number: int) -> Path:
         """The path of a variable; its first key is the number of the argument if there are several modules."""
         return self._definition.paths[0][number]
