@@ -89,6 +89,21 @@ def test_every_row_of_the_tables_leads_somewhere(printed):
 
 
 @program("""
+import numpy as np
+import jax
+from jax._src import xla_bridge
+from jax._src.lib import jax_mlir_ext
+jax.numpy.ones(3)
+print(xla_bridge.backends_are_initialized(), callable(jax_mlir_ext.register_dialects))
+program = "func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }"
+backend = xla_bridge.get_backend(None)
+print(type(backend.compile_and_load(program, backend.devices()[:1])).__name__)
+""")
+def test_a_tutorial_can_compile_programs_of_its_own(printed):
+    assert printed == ["True True", "LoadedExecutable"]
+
+
+@program("""
 import jax.scipy.stats.norm as norm
 import jax.numpy as jnp, jax, sys
 from jax import lax, tree_util

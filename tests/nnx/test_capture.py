@@ -111,6 +111,19 @@ def test_capture_drops_values_of_other_types_inside_transformations():
         mapped(Named(), jnp.ones(3))
 
 
+def test_initial_values_without_types_to_capture_return_the_result_alone():
+    class Moved(nnx.Module):
+        def __call__(self, x):
+            # Programs written for Flax read the captured variables.
+            assert [type(v) for v in self.__captures__] == [nnx.Perturbation]
+            return 3 * self.perturb("moved", x)
+
+    model = Moved()
+    _, perturbations = nnx.capture(model, nnx.Perturbation)(1.0)
+    loss = lambda m, p: nnx.capture(lambda m: m(2.0), init=p)(m)
+    assert nnx.grad(loss, argnums=1)(model, perturbations).moved.value == 3.0
+
+
 def test_capture_requires_exactly_one_model(model):
     with pytest.raises(ArgumentError, match=r"^nnx.capture, arguments of the call: expected one module, got 2 modules"):
         nnx.capture(lambda a, b: a(x) + b(x), nnx.Intermediate)(model, nnx.clone(model))

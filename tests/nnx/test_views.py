@@ -4,7 +4,7 @@ import pytest
 
 import phalanx.numpy as jnp
 from phalanx import nnx, optim
-from phalanx.errors import ArgumentError, ArgumentTypeError
+from phalanx.errors import ArgumentError
 
 
 class Loud(nnx.Module):
@@ -76,9 +76,7 @@ def test_marks_inside_a_container_raise_an_error():
         def __init__(self):
             self.a = [nnx.data(1), nnx.static(2)]
 
-    with pytest.raises(
-        ArgumentTypeError, match=r"^Inner, setting 'a': expected nnx.data or nnx.static around the whole"
-    ):
+    with pytest.raises(ArgumentError, match=r"^Inner, setting 'a': expected nnx.data or nnx.static around the whole"):
         Inner()
 
 

@@ -62,6 +62,13 @@ def test_segment_ids_may_have_several_dimensions():
     np.testing.assert_array_equal(ops.segment_sum(np.ones((2, 2, 3)), ids), np.full((2, 3), 2.0))
 
 
+def test_data_are_broadcast_to_the_segment_ids():
+    ids = np.array([0, 2, 2])
+    assert ops.segment_max(3.0, ids, 4).tolist() == [3.0, -np.inf, 3.0, -np.inf]
+    assert ops.segment_sum(np.ones((1, 2)), ids).tolist() == [[1, 1], [0, 0], [2, 2]]
+    assert ops.segment_prod(np.full((2, 1), 3.0), np.array([[0, 1, 1], [1, 0, 2]])).tolist() == [9, 27, 3]
+
+
 def test_the_derivative_of_a_sum_is_a_gather():
     weights = jnp.arange(1.0, 4.0)
     grad = phalanx.grad(lambda d: ops.segment_sum(d, IDS, num_segments=3) @ weights)(np.ones(6, np.float32))

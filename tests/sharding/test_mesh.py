@@ -157,6 +157,10 @@ def test_the_axes_of_make_mesh_are_explicit_and_those_of_a_mesh_of_devices_auto(
     assert Mesh(all_devices("cpu")[:2], "x").axis_types == (AxisType.Auto,)
 
 
+def test_a_mesh_of_one_axis_takes_a_name_alone():
+    assert make_mesh((8,), "model") is make_mesh((8,), ("model",))
+
+
 def test_make_mesh_takes_the_first_devices():
     assert make_mesh((2,), ("x",)).device_ids.tolist() == [0, 1]
     assert make_mesh((2,), ("x",), devices=all_devices("cpu")[6:8]).device_ids.tolist() == [6, 7]

@@ -89,8 +89,8 @@ def _last_line(done: subprocess.CompletedProcess | None) -> str:
     return (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
 
 
-def fetch_tests(peer: Environment, library: Library, folder: Path) -> Path | None:
-    """Unpack the tests of a library from its source distribution; None if it has none."""
+def fetch_source(peer: Environment, library: Library, folder: Path) -> Path | None:
+    """Unpack the source distribution of a library; None if it has no tests."""
     if not library.tests:
         return None
     target = folder / "sources" / library.name
@@ -100,21 +100,16 @@ def fetch_tests(peer: Environment, library: Library, folder: Path) -> Path | Non
         with tarfile.open(next((folder / "sdist").glob(f"{stem}-*.tar.gz"))) as archive:
             archive.extractall(target, filter="data")
     (top,) = target.iterdir()
-    tests = top / "sampled_tests"
-    if not tests.exists():
-        (top / library.tests).rename(tests)
-        if library.tests == library.module:  # Tests beside the files of the library, which is the installed one.
-            for file in tests.rglob("*.py"):
-                if not file.name.endswith("_test.py"):
-                    file.unlink()
-    return tests
+    return top
 
 
-def compare_tests(ours: Environment, peer: Environment, tests: Path, options: argparse.Namespace) -> str:
+def compare_tests(
+    ours: Environment, peer: Environment, library: Library, source: Path, options: argparse.Namespace
+) -> str:
     """Run a sample of a library's tests on Phalanx, then those that failed on JAX; count those that JAX passes."""
-    mine = run_tests(ours, tests, options, only=None)
+    mine = run_tests(ours, library, source, options, only=None)
     failed = [name for name, outcome in mine.items() if outcome == "failed"]
-    theirs = run_tests(peer, tests, options, only=failed) if failed else {}
+    theirs = run_tests(peer, library, source, options, only=failed) if failed else {}
     lost = [name for name in failed if theirs.get(name) == "passed"]
     for name in lost:
         print("   ", name)
@@ -122,9 +117,15 @@ def compare_tests(ours: Environment, peer: Environment, tests: Path, options: ar
     return f"{passed}/{passed + len(lost)}"
 
 
-def run_tests(env: Environment, tests: Path, options: argparse.Namespace, only: list[str] | None) -> dict[str, str]:
-    """Run tests by pytest; returns the outcome of each."""
-    out = tests.parent / "outcomes.json"
+def run_tests(
+    env: Environment, library: Library, source: Path, options: argparse.Namespace, only: list[str] | None
+) -> dict[str, str]:
+    """Run tests by pytest, on the library in its source distribution, since tests import one another from there.
+
+    Returns:
+      The outcome of each test.
+    """
+    tests, out = source / library.tests, source / "outcomes.json"
     out.unlink(missing_ok=True)
     settings = {"out": str(out), "tests": options.tests, "seconds": options.seconds, "only": only}
     served = [] if env.with_jax else ["-p", "phalanx.as_jax.pytest_plugin"]
@@ -133,8 +134,13 @@ def run_tests(env: Environment, tests: Path, options: argparse.Namespace, only: 
         *("--import-mode=importlib", "--continue-on-collection-errors", "-o", "python_files=*_test.py test_*.py"),
         *("-c", os.devnull, "--rootdir", str(tests), str(tests)),
         seconds=options.seconds + 300,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "ECOSYSTEM_SAMPLE": json.dumps(settings)},
-        cwd=tests.parent,
+        env={
+            **os.environ,
+            **dict(setting.split("=") for setting in library.environ.split()),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(source)]),
+            "ECOSYSTEM_SAMPLE": json.dumps(settings),
+        },
+        cwd=source,
     )
     return json.loads(out.read_text()) if out.exists() else {}
 
@@ -158,13 +164,13 @@ def main(argv: list[str]) -> None:
             continue
         print(library.name, flush=True)
         imported = ours.run("-c", f"import {library.module}", seconds=300)
-        tests = fetch_tests(peer, library, folder)
+        source = fetch_source(peer, library, folder)
         rows.append(
             (
                 library.name,
                 "yes" if imported is not None and imported.returncode == 0 else _last_line(imported),
                 compare_programs(ours, peer, library),
-                compare_tests(ours, peer, tests, options) if tests else "none in its release",
+                compare_tests(ours, peer, library, source, options) if source else "none in its release",
             )
         )
     print("\n| library | imports | programs that print the same | sampled tests passed, of those that JAX passes |")

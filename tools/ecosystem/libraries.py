@@ -16,12 +16,14 @@ class Library(NamedTuple):
       module: the module that programs import.
       requires: the packages that it needs, beside jax and the other libraries.
       tests: the folder of its tests in its source distribution; empty if the distribution has none.
+      environ: environment variables that its tests read, as `NAME=value` separated by spaces.
     """
 
     name: str
     module: str
     requires: str = ""
     tests: str = ""
+    environ: str = ""
 
 
 LIBRARIES = (
@@ -41,7 +43,7 @@ LIBRARIES = (
     Library("jaxopt", "jaxopt"),
     Library("penzai", "penzai.pz", "ordered-set treescope", "tests"),
     Library("jraph", "jraph", "", "jraph"),
-    Library("einops", "einops", "", "einops/tests"),
+    Library("einops", "einops", "", "einops/tests", "EINOPS_TEST_BACKENDS=numpy,jax"),
     Library("jaxtyping", "jaxtyping", "wadler_lindig beartype"),
     Library("safetensors", "safetensors.flax"),
     Library("tfp-nightly", "tensorflow_probability.substrates.jax", "decorator gast cloudpickle dm-tree six absl-py"),

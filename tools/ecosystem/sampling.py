@@ -37,7 +37,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Keep the outcome of a test; written at once, because a test may end the process."""
-    if report.when == "call" or not report.passed:
+    # Each part of a test, such as a subtest, has a report of its own, and a failed part is a failed test.
+    if not report.passed or (report.when == "call" and _outcomes.get(report.nodeid) != "failed"):
         _outcomes[report.nodeid] = report.outcome
         _write()
 

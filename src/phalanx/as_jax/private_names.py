@@ -94,6 +94,14 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
         "jax-tutorials",
         "lowering rules in the page on primitives",
     ),
+    PrivateNames(
+        "jax._src.lib.jax_mlir_ext",
+        "register_dialects",
+        "jaxlib.mlir._mlir_libs._jax_mlir_ext",
+        "jax-tutorials",
+        "makes MLIR contexts in Autodidax",
+    ),
+    PrivateNames("jax._src.lib.xla_client", "*", "jaxlib.xla_client", "jax-tutorials", "buffers in Autodidax"),
     PrivateNames("jax._src.state.types", "AbstractRef", "phalanx.core", "flax", "`nnx.Variable` may hold a reference"),
     PrivateNames(
         "jax._src.traceback_util",
@@ -118,4 +126,12 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
         "chex",
         "`set_n_cpu_devices` asks whether the CPU client has started",
     ),
+    PrivateNames(
+        "jax._src.xla_bridge",
+        "backends_are_initialized",
+        _TRANSLATIONS,
+        "flax",
+        "its tutorials set the number of CPU devices before the first use of one",
+    ),
+    PrivateNames("jax._src.xla_bridge", "get_backend", "phalanx.extend.backend", "jax-tutorials", "Autodidax"),
 )

@@ -21,6 +21,11 @@ from phalanx.tree import is_tree_node
 started_backends = started_clients()
 
 
+def backends_are_initialized() -> bool:
+    """Whether a client of a platform has started."""
+    return bool(started_backends)
+
+
 def trace_state_clean() -> bool:
     """Whether no transformation is tracing."""
     return state.trace is None

@@ -16,8 +16,8 @@ from phalanx.tree import tree_map
 from phalanx.typing import PyTree
 
 # The attribute that `nnx.capture` adds to modules during a call: a tuple of variables, one for each captured type,
-# whose values are dictionaries of the sown values by name.
-CAPTURED = "_captured"
+# whose values are dictionaries of the sown values by name. Programs written for Flax read it under this name.
+CAPTURED = "__captures__"
 
 
 class Module(Object):

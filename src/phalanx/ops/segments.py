@@ -107,7 +107,7 @@ def _reduce(
     mode: str | GatherScatterMode | None,
     promises: dict,
 ) -> Any:
-    _check(where, data, ids)
+    data = _align(where, data, ids)
     count = _count_segments(where, ids, count)
     rest = data.shape[ids.ndim :]
     size = math.prod(ids.shape)
@@ -139,7 +139,8 @@ def _reduce(
     return _JOIN[update](getattr(at, update)(data, mode=how, **promises), axis=0).astype(data.dtype)
 
 
-def _check(where: str, data: Array, ids: Array) -> None:
+def _align(where: str, data: Array, ids: Array) -> Array:
+    """Check the segment ids, and broadcast a scalar or leading dimensions of size 1 to one element for each id."""
     if not dtypes.issubdtype(ids.dtype, np.integer):
         raise DTypeError(
             f"{where}, segment_ids",
@@ -147,13 +148,17 @@ def _check(where: str, data: Array, ids: Array) -> None:
             got=get_aval(ids).str_short(),
             fix="convert them with segment_ids.astype('int32')",
         )
-    if data.shape[: ids.ndim] != ids.shape:
+    leading = data.shape[: ids.ndim]
+    if leading == ids.shape:
+        return data
+    if leading and (len(leading) < ids.ndim or any(n not in (1, size) for n, size in zip(leading, ids.shape))):
         raise ShapeError(
             f"{where}, segment_ids",
             expected=f"a number for each element along the leading dimensions of {get_aval(data).str_short()}",
             got=get_aval(ids).str_short(),
             fix="give one segment id for each row of data",
         )
+    return jnp.broadcast_to(data, (*ids.shape, *data.shape[ids.ndim :]))
 
 
 def _count_segments(where: str, ids: Array, count: int | None) -> int:

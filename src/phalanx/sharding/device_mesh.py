@@ -22,7 +22,7 @@ from phalanx.sharding.partition_spec import AxisName
 
 def make_mesh(
     axis_sizes: Sequence[int] = (),
-    axis_names: Sequence[AxisName] = (),
+    axis_names: AxisName | Sequence[AxisName] = (),
     axis_types: AxisType | Sequence[AxisType] | None = None,
     *,
     devices: Sequence[Device] | None = None,
@@ -32,7 +32,7 @@ def make_mesh(
 
     Args:
       axis_sizes: size of each axis.
-      axis_names: name of each axis.
+      axis_names: name of each axis; a string alone is the name of one.
       axis_types: type of each axis; `AxisType.Explicit` for all of them by default, which makes shardings part of the
         types of arrays.
       devices: the devices to use; the first ones of the default platform if not given.
@@ -55,7 +55,7 @@ def make_mesh(
         if (wanted := math.prod(axis_sizes)) < len(devices):
             devices = devices[:wanted]
     box = create_device_mesh(axis_sizes, devices, _where="make_mesh")
-    return Mesh(box, tuple(axis_names), AxisType.Explicit if axis_types is None else axis_types)
+    return Mesh(box, axis_names, AxisType.Explicit if axis_types is None else axis_types)
 
 
 def create_device_mesh(

@@ -20,6 +20,7 @@ from phalanx.nnx.graphlib.graph_state import GraphState
 from phalanx.nnx.graphlib.graph_walk import Graph, get_entry, get_graph, iter_entries
 from phalanx.nnx.graphlib.states import (
     FlatState,
+    Key as Key,
     Path,
     State,
     check_shape,

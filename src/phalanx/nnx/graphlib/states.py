@@ -29,7 +29,8 @@ from phalanx.runtime.array import Array
 from phalanx.tree import DictKey, register_pytree_node, tree_structure
 from phalanx.typing import PyTree
 
-Path: TypeAlias = tuple[Any, ...]
+Key: TypeAlias = Any  # the name of an attribute, an index, or a key of a dictionary
+Path: TypeAlias = tuple[Key, ...]
 Items: TypeAlias = Mapping[Path, Any] | Iterable[tuple[Path, Any]]
 """Leaves by path: a mapping, or pairs (path, leaf)."""
 

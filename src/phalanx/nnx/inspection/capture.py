@@ -30,15 +30,16 @@ def capture(
     Args:
       fn: a module, a method of a module, or a function with one module among its arguments. If it is a variable type, a
         decorator is returned.
-      *var_types: the types of variables to capture, such as `nnx.Intermediate`; at least one.
+      *var_types: the types of variables to capture, such as `nnx.Intermediate`.
       init: variables that the modules have during the call, such as perturbations to differentiate with respect to.
       method_outputs: a type of variable for the results of all methods, which are sown under the names of the methods.
 
     Returns:
-      A function that returns `(result, state, ...)`, with a state for each type. Other sown values are dropped.
+      A function that returns `(result, state, ...)`, with a state for each type, or the result alone if there is no
+      type. Other sown values are dropped.
 
     Raises:
-      ArgumentError: no type is given, or the arguments of a call do not contain exactly one module.
+      ArgumentError: neither a type nor `init` is given, or the arguments of a call do not contain exactly one module.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -55,7 +56,7 @@ def capture(
     if isinstance(fn, type) and issubclass(fn, Variable):
         kinds = (fn, *var_types)
         return lambda f: capture(f, *kinds, init=init, method_outputs=method_outputs)
-    if not var_types:
+    if not var_types and init is None:
         raise ArgumentError(
             "nnx.capture, argument var_types",
             expected="at least one type of variable",
@@ -65,7 +66,7 @@ def capture(
     bound = fn if isinstance(fn, Object) else getattr(fn, "__self__", None)
 
     @functools.wraps(fn if not isinstance(fn, Object) else type(fn).__call__)  # type: ignore[operator]
-    def call(*args: Any, **kwargs: Any) -> tuple:
+    def call(*args: Any, **kwargs: Any) -> Any:
         model = bound if isinstance(bound, Object) else _get_only_module(args, kwargs)
         modules = list(iter_modules(model))
         # Nested captures each see only the values sown in their own call.
@@ -83,7 +84,7 @@ def capture(
                     delattr(module, CAPTURED)
                 else:
                     setattr(module, CAPTURED, before)
-        return out, *states
+        return (out, *states) if states else out
 
     return call
 
