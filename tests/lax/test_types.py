@@ -72,6 +72,13 @@ def symbolic(primitive, *shapes, **params):
     return [a.str_short() for a in out] if primitive.multiple else out.str_short()
 
 
+@pytest.mark.parametrize(
+    ("x", "dtype"), [(np.dtype("int64"), "int32"), (np.float16, "float16"), (float, "float32"), ("bool", "bool")]
+)
+def test_the_dtype_of_a_dtype_is_that_of_arrays_made_with_it(x, dtype):
+    assert lax.dtype(x) == dtype == lax.full((), 1, x).dtype
+
+
 def test_symbolic_dimensions_pass_through_type_rules():
     (b, n) = symbolic_shape("b, n", scope=SCOPE)
     assert symbolic(lax.sin_p, "b, 3") == "f32[b,3]"

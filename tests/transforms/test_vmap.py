@@ -53,6 +53,12 @@ def first(x, y=None):
     return x
 
 
+def test_a_tracer_shows_its_batch():
+    seen = []
+    phalanx.vmap(lambda x: seen.append(x.val), in_axes=1)(jnp.ones((2, 3)))
+    assert seen[0].shape == (2, 3)
+
+
 def test_errors_name_the_function_its_line_and_the_parameter():
     at = format_code_position(first)
     with pytest.raises(ArgumentError) as e:

@@ -93,6 +93,7 @@ class BatchTracer(WrappingTracer):
             self._made = current_traceback()
 
     wrapped = property(lambda self: self.batched)
+    val = wrapped  # the name of JAX, in whose tutorials programs print it
 
     @property
     def aval(self) -> ShapedArray:
