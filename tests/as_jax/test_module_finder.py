@@ -104,6 +104,22 @@ def test_a_tutorial_can_compile_programs_of_its_own(printed):
 
 
 @program("""
+import types, numpy, jax
+import jax.scipy.stats.multivariate_normal as normal
+print(normal.np is numpy)
+def walk(module, depth):
+    assert depth < 6, module.__name__
+    for name in module.__all__:
+        value = getattr(module, name)
+        if isinstance(value, types.ModuleType) and value.__name__ == f"{module.__name__}.{name}":
+            walk(value, depth + 1)
+walk(jax, 0)
+""")
+def test_the_tree_of_modules_ends(printed):
+    assert printed == ["True"]
+
+
+@program("""
 import jax.scipy.stats.norm as norm
 import jax.numpy as jnp, jax, sys
 from jax import lax, tree_util

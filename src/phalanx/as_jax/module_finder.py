@@ -104,7 +104,8 @@ class ModuleLoader(Loader):
             return None
         if name in self._public:
             found = getattr(self.shown, name)
-            return found if isinstance(found, ModuleType) else None
+            # A module of another library, such as NumPy, is itself, as it is in JAX.
+            return found if isinstance(found, ModuleType) and found.__name__.startswith("phalanx.") else None
         path = f"{self.shown.__name__}.{name}"
         is_public = find_alias(path) is not None or find_submodules(path.partition(".")[2])
         return importlib.import_module(path) if is_public else None
