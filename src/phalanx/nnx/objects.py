@@ -271,7 +271,7 @@ class Object(_Slots):
             self._marks = {**self._marks, name: value.is_data}
             value = value.value
         elif type(value) in (list, tuple) and any(type(x) is MarkedValue for x in value):
-            raise ArgumentTypeError(
+            raise ArgumentError(
                 f"{type(self).__name__}, setting {name!r}",
                 expected="nnx.data or nnx.static around the whole value of an attribute",
                 got=f"marked elements inside a {type(value).__name__}",
