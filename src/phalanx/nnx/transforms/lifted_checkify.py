@@ -8,7 +8,8 @@ from typing import Any
 
 from phalanx import checkify as run_time_checks
 from phalanx.nnx.graph_mode import resolve_mode
-from phalanx.nnx.transforms.lifting import Lifted, call_lifted, check_unbound
+from phalanx.nnx.transforms.lifting import Lifted, call_lifted
+from phalanx.nnx.transforms.user_functions import check_unbound
 
 
 def checkify(

@@ -27,16 +27,14 @@ from phalanx.nnx.transforms.lifting import (
     Lifted,
     LiftedArguments,
     Outputs,
-    bind_keywords,
     call_lifted,
     check_structure_kept,
-    decorator_if_missing,
     flatten_arguments,
-    get_cached_body,
     make_pure_modules,
     write_back,
 )
 from phalanx.nnx.transforms.state_axes import Carry, InputPrefix, get_output_prefixes, is_prefix_leaf
+from phalanx.nnx.transforms.user_functions import bind_keywords, decorator_if_missing, get_cached_body
 from phalanx.nnx.variable import MISSING, Variable, unwrap
 from phalanx.tree import flatten_axes, tree_flatten, tree_map
 from phalanx.typing import ArrayLike, PyTree

@@ -39,12 +39,8 @@ from phalanx.nnx.transforms.lifting import (
     LiftedArguments,
     Outputs,
     PureModule,
-    bind_keywords,
-    bind_static,
     build_result,
     call_lifted,
-    check_unbound,
-    decorator_if_missing,
     flatten_arguments,
     get_leaf_paths,
     is_pure,
@@ -52,6 +48,7 @@ from phalanx.nnx.transforms.lifting import (
     write_back,
 )
 from phalanx.nnx.transforms.state_axes import iter_all_paths
+from phalanx.nnx.transforms.user_functions import bind_keywords, bind_static, check_unbound, decorator_if_missing
 from phalanx.nnx.variable import MISSING, Param, Variable, as_pure, unwrap
 from phalanx.tree import tree_flatten
 from phalanx.typing import PyTree

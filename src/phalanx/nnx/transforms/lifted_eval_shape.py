@@ -12,14 +12,8 @@ from phalanx.nnx.graph_mode import resolve_mode
 from phalanx.nnx.graphlib import map as map_graph
 from phalanx.nnx.objects import is_array
 from phalanx.nnx.sharding.logical_axis_rules import shard_by_names
-from phalanx.nnx.transforms.lifting import (
-    Lifted,
-    bind_static,
-    call_lifted,
-    check_unbound,
-    decorator_if_missing,
-    flatten_arguments,
-)
+from phalanx.nnx.transforms.lifting import Lifted, call_lifted, flatten_arguments
+from phalanx.nnx.transforms.user_functions import bind_static, check_unbound, decorator_if_missing
 from phalanx.nnx.variable import MISSING, is_variable
 from phalanx.tree import tree_map
 from phalanx.typing import PyTree

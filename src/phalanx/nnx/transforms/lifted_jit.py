@@ -25,15 +25,14 @@ from phalanx.nnx.transforms.lifting import (
     LiftedArguments,
     Outputs,
     OutputSpec,
-    check_unbound,
     flatten_arguments,
     get_leaf_paths,
-    insert_static,
     is_pure,
     make_state,
     write_back,
 )
 from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes, place_variables
+from phalanx.nnx.transforms.user_functions import check_unbound, insert_static
 from phalanx.nnx.variable import Static, Variable, _set_value
 from phalanx.runtime import Array, CompiledCall, concrete_type, explain_failure, transfer_arguments
 from phalanx.spmd import jit as plain_jit

@@ -15,22 +15,14 @@ from phalanx import spmd, transforms
 from phalanx.core import state
 from phalanx.engine.cache import Cache
 from phalanx.nnx.graph_mode import GraphMode, resolve_mode
-from phalanx.nnx.transforms.lifting import (
-    InnerModules,
-    Lifted,
-    LiftedArguments,
-    Outputs,
-    bind_keywords,
-    decorator_if_missing,
-    flatten_arguments,
-    write_back,
-)
+from phalanx.nnx.transforms.lifting import InnerModules, Lifted, LiftedArguments, Outputs, flatten_arguments, write_back
 from phalanx.nnx.transforms.state_axes import (
     InputPrefix,
     check_returned_variables,
     get_output_prefixes,
     place_variables,
 )
+from phalanx.nnx.transforms.user_functions import bind_keywords, decorator_if_missing
 from phalanx.nnx.variable import MISSING, SHARDING_KEYS
 from phalanx.sharding import Mesh, PartitionSpec
 from phalanx.typing import AxisName, PyTree
