@@ -84,7 +84,7 @@ CALLS = {
     "a sharding": (lambda: phalanx.NamedSharding(phalanx.make_mesh((2,), ("x",)), phalanx.P("y")), []),
     "a mesh by its room": (lambda: phalanx.sharding.make_mesh((3, 5), ("x", "y")), []),
     "xmap": (lambda: xmap(wrong, {0: "i"}, {0: "i"}, donate_argnums=5), []),
-    "shard_map": (lambda: shard_map(wrong, None, phalanx.P(), None), []),
+    "shard_map": (lambda: shard_map(wrong, None, phalanx.P(), 3)(X), []),
     "sharded_jit": (lambda: sharded_jit(wrong, phalanx.P(3), phalanx.P(2))(X), []),
     "an older sharding": (lambda: pxla.ShardingSpec([pxla.Chunked([4])], [pxla.ShardedAxis(1)]), []),
     "testing": (lambda: phalanx.testing.collectives(wrong, X), ["wrong"]),

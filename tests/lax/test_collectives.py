@@ -388,10 +388,11 @@ def test_all_gather_result_may_be_typed_as_shared():
     x = np.arange(8)
     f = phalanx.shard_map(lambda x: lax.all_gather(x, "d", tiled=True, to="invarying"), **view)
     assert f(x).tolist() == x.tolist()
-    for options in ({"to": "reduced"}, {"to": "invarying", "axis_index_groups": [[0, 1], [2, 3]]}):
+    for to in ("reduced", "invarying"):
+        options = {"to": to, "axis_index_groups": [[0, 1], [2, 3]]}
         with pytest.raises(ArgumentError) as error:
             phalanx.shard_map(lambda x, o=options: lax.all_gather(x, "d", tiled=True, **o), **view)(x)
         assert str(error.value) == (
-            f"lax.all_gather, to: expected 'varying', or 'invarying' without groups, got {options['to']!r}.\n"
+            f"lax.all_gather, to: expected 'varying', or without groups 'invarying' or 'reduced', got {to!r}.\n"
             "  Fix: drop the argument `to`, or drop axis_index_groups."
         )

@@ -82,7 +82,8 @@ def check(place, held, wanted):
     largest = max(math.prod(map(int, dims.split(","))) for dims in re.findall(r"f32\[([\d,]+)\]", text))
     assert max(parts) == math.prod(SHAPE) or largest < math.prod(SHAPE), "a device holds a replica"
     temporary = compiler.memory_stats(compiled.program.executable).temp_size_in_bytes
-    assert temporary <= 4 * (sum(parts) + max(parts)) + 8192
+    # Both ends, a residual and a cotangent: as many as the gradient of what comes before a constraint has alive.
+    assert temporary <= 4 * (sum(parts) + 2 * max(parts)) + 8192
 
 
 @pytest.mark.parametrize("place", PLACES)

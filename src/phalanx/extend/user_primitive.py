@@ -250,7 +250,7 @@ def apply_primitive(primitive: core.Primitive, *args: Any, **params: Any) -> Any
       >>> float(half_p.bind(3.0))
       1.5
     """
-    return core.eager.run(primitive, args, params)
+    return primitive.evaluate(*args, **params)
 
 
 def _replicate(aval: ShapedArray, sharding: Any) -> ShapedArray:

@@ -101,6 +101,7 @@ class _MadeInitializer:
         self._init, self._recipe = init, (name, tuple(arguments.items()))
         self.__name__, self.__signature__ = name, inspect.signature(init)
 
+    @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._init(*args, **kwargs)
 

@@ -39,7 +39,7 @@ def compile_public(function: Callable) -> Callable:
     ]
     return phalanx.jit(
         function,
-        static_argnums=[i for i, p in static if p.kind is p.POSITIONAL_ONLY],
+        static_argnums=[i for i, p in static if p.kind is not p.KEYWORD_ONLY],
         static_argnames=[p.name for _, p in static if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)],
     )
 

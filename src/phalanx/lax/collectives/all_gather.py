@@ -169,7 +169,7 @@ def all_gather(
     if to != "varying":
         raise ArgumentError(
             "lax.all_gather, to",
-            expected="'varying', or 'invarying' without groups",
+            expected="'varying', or without groups 'invarying' or 'reduced'",
             got=repr(to),
             fix="drop the argument `to`, or drop axis_index_groups",
         )
