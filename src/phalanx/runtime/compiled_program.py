@@ -13,7 +13,7 @@ import os
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -413,6 +413,9 @@ def _check_buffers(run: Callable, donated: Sequence[int]) -> Callable:
 
 def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     mesh = _result_mesh(lowered)
+    # Without repetitions, since each result is compared with all of them: the leaves of a model share a few shardings.
+    pairs = zip(lowered.program.invars, lowered.in_shardings, strict=False)
+    inputs = dict.fromkeys((s, v.aval.ndim) for v, s in pairs if isinstance(s, NamedSharding))
     if len(lowered.devices) == 1:
         # XLA reports no shardings for one device. A program over a mesh of one device keeps its results on that mesh.
         only = (
@@ -421,7 +424,7 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
             else NamedSharding(mesh, PartitionSpec())
         )
         pairs = zip(lowered.program.outvars, lowered.out_shardings, strict=True)
-        return [_as_input(lowered, only, v.aval.ndim) if s is None else s for v, s in pairs]
+        return [_as_input(inputs, only, v.aval.ndim) if s is None else s for v, s in pairs]
     if not lowered.program.outvars:
         return []  # jaxlib reports one sharding even if there are no results.
     found: Any = compiler.executable_shardings(executable)[1]
@@ -432,7 +435,7 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
         ndim = physical_aval(v.aval).ndim
         if s is None:
             over = auto if v.aval.type_sharding is None else v.aval.type_sharding.mesh.on(lowered.devices)
-            s = _as_input(lowered, from_hlo_sharding(chosen, lowered.devices, over, ndim), ndim)
+            s = _as_input(inputs, from_hlo_sharding(chosen, lowered.devices, over, ndim), ndim)
             # A sharding in a type has an entry for each dimension.
             if v.aval.type_sharding is not None and isinstance(s, NamedSharding):
                 s = s.with_spec(PartitionSpec.of_dims(s.axes(ndim), **v.aval.type_sharding.spec.reductions))
@@ -440,14 +443,13 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     return out
 
 
-def _as_input(lowered: LoweredProgram, sharding: Sharding, ndim: int) -> Sharding:
-    """The sharding of an input over the same mesh that places results alike, so that they have equal types."""
+def _as_input(inputs: Iterable[tuple[NamedSharding, int]], sharding: Sharding, ndim: int) -> Sharding:
+    """The sharding of an input of that rank that places results alike over the same mesh, so that types are equal."""
     if not isinstance(sharding, NamedSharding):
         return sharding
-    for v, s in zip(lowered.program.invars, lowered.in_shardings, strict=False):
-        if isinstance(s, NamedSharding) and s.mesh is sharding.mesh and v.aval.ndim == ndim:
-            if s.is_equivalent_to(sharding, ndim):
-                return s
+    for s, rank in inputs:
+        if s.mesh is sharding.mesh and rank == ndim and s.is_equivalent_to(sharding, ndim):
+            return s
     return sharding
 
 
