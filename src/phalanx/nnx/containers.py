@@ -30,17 +30,20 @@ class List(Module, MutableSequence):
     """
 
     def __init__(self, it: Iterable[Any] | None = None, /):
-        for value in it or ():
-            self.append(value)
+        for i, value in enumerate(it or ()):
+            self.__setattr__(i, value)  # type: ignore[arg-type]  # `setattr` accepts names only
 
     def __len__(self) -> int:
         return sum(type(key) is int for key in get_attributes(self))
 
     def __iter__(self) -> Iterator[Any]:
-        return (get_attributes(self)[i] for i in range(len(self)))
+        attributes = get_attributes(self)
+        return (attributes[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
+        attributes = get_attributes(self)
+        # Layers are read by number in loops, which need not list all of them.
+        return attributes[index] if type(index) is int and index in attributes else list(self)[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         elements = self._marked_elements()
@@ -58,7 +61,7 @@ class List(Module, MutableSequence):
         Args:
           value: the element.
         """
-        self.__setattr__(len(self), value)  # type: ignore[arg-type]  # `setattr` accepts names only
+        self.__setattr__(len(self), value)  # type: ignore[arg-type]
 
     def insert(self, index: int, value: Any) -> None:
         """Add an element before another one.
