@@ -43,12 +43,12 @@ def equip(ufunc: Any, identity: ArrayLike | None, reduction: Callable | None, cu
       cumulative: the equivalent cumulative operation, or None.
     """
     ufunc.identity, ufunc.nargs = identity, ufunc.nin
-    ufunc.at = functools.partial(api_boundary(_at), ufunc)
+    ufunc.at = functools.partial(_at, ufunc)
     for name, method in {
-        "reduce": functools.partial(api_boundary(_reduce), ufunc, reduction),
-        "accumulate": functools.partial(api_boundary(_accumulate), ufunc, cumulative),
-        "outer": functools.partial(api_boundary(_outer), ufunc),
-        "reduceat": functools.partial(api_boundary(_reduceat), ufunc),
+        "reduce": functools.partial(_reduce, ufunc, reduction),
+        "accumulate": functools.partial(_accumulate, ufunc, cumulative),
+        "outer": functools.partial(_outer, ufunc),
+        "reduceat": functools.partial(_reduceat, ufunc),
     }.items():
         setattr(ufunc, name, method if ufunc.nin == 2 and ufunc.nout == 1 else functools.partial(_refuse, ufunc, name))
 
@@ -72,6 +72,7 @@ def _cast_operand(ufunc: Callable[..., Array], a: Array, dtype: np.dtype, where:
     return cast(x, np.dtype(bool) if ufunc.__name__.startswith("logical_") else ufunc.rule.choose(x.dtype)[1])
 
 
+@api_boundary
 def _reduce(
     ufunc: Any,
     reduction: Callable | None,
@@ -127,6 +128,7 @@ def _reduce(
     return array_reductions.restore_reduced_dims(y, dims, axes) if keepdims else y
 
 
+@api_boundary
 def _accumulate(
     ufunc: Callable[..., Array],
     cumulative: Callable | None,
@@ -154,11 +156,13 @@ def _accumulate(
     return moveaxis(lax.concatenate([x[:1], ys], 0), 0, axis)
 
 
+@api_boundary
 def _outer(ufunc: Callable[..., Array], a: Array, b: Array, /) -> Any:
     a, b = to_operand(a, ufunc.__name__), to_operand(b, ufunc.__name__)
     return ufunc(lax.reshape(a, a.shape + (1,) * b.ndim), lax.reshape(b, (1,) * a.ndim + b.shape))
 
 
+@api_boundary
 def _at(
     ufunc: Callable[..., Array], a: Array, indices: Array, b: Array | None = None, /, *, inplace: bool = True
 ) -> Any:
@@ -182,6 +186,7 @@ def _at(
     return lax.reshape(lax.fori_loop(0, places.shape[0], step, flat), x.shape)
 
 
+@api_boundary
 def _reduceat(
     ufunc: Callable[..., Array],
     a: Array,
