@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from phalanx.core import MissingExtraError
 from phalanx.core.error_classes import ArgumentTypeError
 from phalanx.debug import draw_sharding, visualize_array_sharding, visualize_sharding
-from phalanx.debug.visualize_sharding import MissingExtraError
 from phalanx.sharding import AbstractMesh, NamedSharding, P, make_mesh
 
 

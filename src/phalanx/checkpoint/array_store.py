@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.checkpoint.checkpoint_errors import missing_package_error
 from phalanx.checkpoint.leaf_records import LeafMetadata
+from phalanx.core import MissingExtraError
 from phalanx.engine.cache import memoize
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 64 << 20, 1 << 20
@@ -32,12 +32,17 @@ def import_tensorstore(where: str) -> Any:
     """Import tensorstore.
 
     Raises:
-      ImportError: it is not installed.
+      MissingExtraError: it is not installed.
     """
     try:
         import tensorstore
     except ImportError:
-        raise missing_package_error(where) from None
+        raise MissingExtraError(
+            where,
+            expected="the package tensorstore, which reads and writes the files",
+            got="an installation without it",
+            fix="pip install 'phalanx[checkpoint]'",
+        ) from None
     return tensorstore
 
 

@@ -39,17 +39,3 @@ class CheckpointSaveError(CheckpointError, OSError):
       >>> issubclass(CheckpointSaveError, OSError)
       True
     """
-
-
-def missing_package_error(where: str) -> ImportError:
-    """The error when tensorstore is not installed."""
-    return _MissingPackageError(
-        where,
-        expected="the package tensorstore, which reads and writes the files",
-        got="an installation without it",
-        fix="pip install 'phalanx[checkpoint]'",
-    )
-
-
-class _MissingPackageError(PhalanxError, ImportError):
-    """tensorstore is not installed."""

@@ -75,6 +75,7 @@ from phalanx.core.error_classes import (
     DeletedArrayError as DeletedArrayError,
     DLPackError as DLPackError,
     DTypeError as DTypeError,
+    MissingExtraError as MissingExtraError,
     PhalanxError as PhalanxError,
     RefError as RefError,
     RuleError as RuleError,

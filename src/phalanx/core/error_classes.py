@@ -55,6 +55,18 @@ class ShardingError(PhalanxError, ValueError):
     """A sharding, spec or mesh does not match the array, the other arguments or the devices."""
 
 
+class MissingExtraError(PhalanxError, ImportError):
+    """An optional dependency of Phalanx that a function needs is not installed.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(MissingExtraError, ImportError)
+      True
+    """
+
+
 class ImportOrderError(PhalanxError, ImportError):
     """The names of a package were to be served by Phalanx after the package itself had been imported.
 

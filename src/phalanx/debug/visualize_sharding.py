@@ -10,17 +10,13 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from phalanx.core import PhalanxError, Tracer
+from phalanx.core import MissingExtraError, Tracer
 from phalanx.debug.sharding_drawing import Drawing, _ink, draw_sharding
 from phalanx.lax.sharding.inspect_sharding import inspect_sharding_p
 from phalanx.runtime.array import Array
 from phalanx.sharding import Sharding
 
 _INKS = {"#000": "black", "#fff": "white"}  # as rich spells them
-
-
-class MissingExtraError(PhalanxError, ImportError):
-    """An optional dependency of Phalanx that this function needs is not installed."""
 
 
 def visualize_array_sharding(array: Array, **options: Any) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import DTypeError
-from phalanx.debug.visualize_sharding import MissingExtraError
+from phalanx.core import DTypeError, MissingExtraError
 from phalanx.flax.state_dicts import from_state_dict, to_state_dict
 from phalanx.runtime.array import Array
 from phalanx.typing import PyTree
