@@ -416,11 +416,8 @@ def _choose_dtype(record: LeafMetadata, wanted: Any, where: str) -> Any:
     """The dtype of the result: that of `like`, if the elements can be converted to it without losing their kind."""
     if wanted == record.dtype:
         return wanted
-    kinds = (np.bool_, np.integer, np.floating, np.complexfloating)
     is_key = record.is_key or not isinstance(wanted, np.dtype)
-    rank = [next((i for i, kind in enumerate(kinds) if not is_key and dtypes.issubdtype(d, kind)), 0) for d in
-            (record.dtype, wanted)]  # fmt: skip
-    if is_key or rank[0] > rank[1]:
+    if is_key or _kind_rank(record.dtype) > _kind_rank(wanted):
         raise CheckpointError(
             where,
             expected=f"elements that can become {wanted}, the dtype of like",
@@ -428,6 +425,12 @@ def _choose_dtype(record: LeafMetadata, wanted: Any, where: str) -> Any:
             fix="give like this dtype, and convert the array after loading",
         )
     return wanted
+
+
+def _kind_rank(dtype: np.dtype) -> int:
+    """The place of a dtype among booleans, integers, floating and complex numbers; the first for any other."""
+    kinds = (np.bool_, np.integer, np.floating, np.complexfloating)
+    return next((i for i, kind in enumerate(kinds) if dtypes.issubdtype(dtype, kind)), 0)
 
 
 # --- reading ---
