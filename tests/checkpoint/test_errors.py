@@ -1,5 +1,7 @@
 """Trees, leaves and arguments that cannot be saved or loaded: each error names the leaf."""
 
+import functools
+import inspect
 import sys
 
 import numpy as np
@@ -165,3 +167,13 @@ def test_without_tensorstore_the_extra_is_named(tmp_path, monkeypatch):
         "checkpoint.save: expected the package tensorstore, which reads and writes the files, got an installation without "
         "it.\n  Fix: pip install 'phalanx[checkpoint]'."
     )
+
+
+def test_the_package_is_a_function_for_code_that_tells_functions_from_modules():
+    assert not inspect.ismodule(phalanx.checkpoint)
+    assert list(inspect.signature(phalanx.checkpoint).parameters)[0] == "fun"
+    f = functools.partial(phalanx.checkpoint, policy=phalanx.checkpoint_policies.everything_saveable)(jnp.sin)
+    assert float(phalanx.grad(f)(0.0)) == 1.0
+    assert phalanx.checkpoint.save is saving.save
+    assert "save" in dir(phalanx.checkpoint)
+    assert repr(phalanx.checkpoint).startswith("<package 'phalanx.checkpoint' from")

@@ -7,7 +7,7 @@ users.
 """
 
 import sys as _sys
-from types import ModuleType as _ModuleType
+from typing import Any as _Any
 
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.transforms import remat as _remat
@@ -33,14 +33,6 @@ if TYPE_CHECKING:
     from phalanx.checkpoint.saving import Saving as Saving, save as save
 
 
-class _CallablePackage(_ModuleType):
-    """This package, which can be called as `phalanx.remat`."""
-
-    __call__ = staticmethod(_remat)
-
-
-_sys.modules[__name__].__class__ = _CallablePackage
-
 __getattr__, __dir__ = _publish(
     globals(),
     lazy={
@@ -52,3 +44,27 @@ __getattr__, __dir__ = _publish(
         "saving": "Saving save",
     },
 )
+
+
+class _CallablePackage:
+    """This package, which can be called as `phalanx.remat`.
+
+    It is no `ModuleType`, since code that wraps or skips the modules of a namespace must not do so with a function.
+    """
+
+    def __init__(self, namespace: dict[str, _Any]):
+        self.__dict__ = namespace
+
+    __call__ = __wrapped__ = staticmethod(_remat)
+
+    def __getattr__(self, name: str) -> _Any:
+        return __getattr__(name)
+
+    def __dir__(self) -> list[str]:
+        return __dir__()
+
+    def __repr__(self) -> str:
+        return f"<package {__name__!r} from {__file__!r}>"
+
+
+_sys.modules[__name__] = _CallablePackage(globals())  # type: ignore[assignment]
