@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from phalanx.engine.hlo_parser import communications, parse_groups
+from phalanx.engine.hlo_collectives import communications, parse_groups
+from phalanx.engine.hlo_parser import HloModule
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ ENTRY %main (p: f32[2,4], q: bf16[4,2]) -> (s32[], f32[2,4]) {
 
 
 def test_each_operation_is_found_once_with_what_is_known_of_it():
-    gather, permute, both, scatter, swap, total = communications(PROGRAM)
+    gather, permute, both, scatter, swap, total = communications(HloModule(PROGRAM))
     assert gather == ("all-gather", 128, ((0, 1, 2, 3),), (), "/somewhere/model.py", 31, "all-gather(x)", ())
     assert permute[:4] == ("collective-permute", 32, (), ((0, 1), (1, 2)))
     assert both[:4] == ("all-reduce", 48, (), ())
@@ -98,3 +99,81 @@ def test_each_operation_is_found_once_with_what_is_known_of_it():
     assert total == (
         "all-reduce", 32, ((0, 1), (2, 3)), (), r"/somewhere/a \"b\".py", 12, "jit(f)/while/body/add", (5,)
     )  # fmt: skip
+
+
+def totals(line):
+    lines = ["ENTRY %main (p: f32[2]) -> f32[2] {", "  %p = f32[2]{0} parameter(0)", f"  {line}", "}"]
+    return [c[:2] for c in communications(HloModule("\n".join(lines)))]
+
+
+@pytest.mark.parametrize(
+    "line, size",
+    [
+        ("%s = f32[2]{0} all-reduce-start(%p), to_apply=%add", 8),
+        ("%s = ((f32[2]{0}), f32[2]{0}) all-reduce-start(%p), to_apply=%add", 8),
+        ("%s = (f32[2]{0}, f32[2]{0}) all-reduce-start(%p, %p), to_apply=%add", 16),
+        ("%s = ((f32[2]{0}, f32[2]{0}), (f32[2]{0}, f32[2]{0})) all-reduce-start(%p, %p), to_apply=%add", 16),
+    ],
+)
+def test_an_asynchronous_reduction_counts_its_results_once_in_every_form(line, size):
+    assert totals(line) == [("all-reduce", size)]
+
+
+LOOP = r"""
+HloModule jit_f, is_scheduled=true
+
+%less (a: s32[], b: s32[]) -> pred[] {
+  %a = s32[] parameter(0)
+  %b = s32[] parameter(1)
+  ROOT %c = pred[] compare(s32[] %a, s32[] %b), direction=DIRECTION
+}
+
+%step (n: s32[]) -> s32[] {
+  %n = s32[] parameter(0)
+  %k = s32[]{:T(128)} constant(STEP)
+  ROOT %m = s32[] add(s32[]{:T(128)} %k, s32[] %n)
+}
+
+%condition (s.1: (s32[], s32[], f32[2])) -> pred[] {
+  %s.1 = (s32[]{:T(128)}, s32[], f32[2]{0}) parameter(0)
+  %i.1 = s32[] get-tuple-element(%s.1), index=0
+  %top = s32[] get-tuple-element(%s.1), index=1
+  ROOT %f.1 = pred[]{:T(512)} fusion(%i.1, %top), kind=kLoop, calls=%less
+}
+
+%body (s.2: (s32[], s32[], f32[2])) -> (s32[], s32[], f32[2]) {
+  %s.2 = (s32[], s32[], f32[2]{0}) parameter(0)
+  %i.2 = s32[] get-tuple-element(%s.2), index=0
+  %f.2 = s32[] fusion(%i.2), kind=kLoop, calls=%step
+  %top.2 = s32[] get-tuple-element(%s.2), index=1
+  %x.2 = f32[2]{0} get-tuple-element(%s.2), index=2
+  %y.2 = f32[2]{0} all-reduce(%x.2), to_apply=%add
+  ROOT %t.2 = (s32[], s32[], f32[2]{0}) tuple(%f.2, BOUND, %y.2)
+}
+
+ENTRY %main (p: f32[2]) -> (s32[], s32[], f32[2]) {
+  %p = f32[2]{0} parameter(0)
+  %one = s32[] constant(1)
+  %ten = s32[] constant(10)
+  %t = (s32[], s32[], f32[2]{0}) tuple(%one, %ten, %p)
+  ROOT %w = (s32[], s32[], f32[2]{0}) while(%t), condition=%condition, body=%body
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "direction, step, bound, trips",
+    [
+        ("LT", "1", "%top.2", 9),
+        ("LE", "1", "%top.2", 10),
+        ("LT", "4", "%top.2", 3),
+        ("GT", "1", "%top.2", None),  # the counter would have to fall
+        ("NE", "1", "%top.2", None),
+        ("LT", "0", "%top.2", None),
+        ("LT", "1", "%f.2", None),  # the bound changes
+    ],
+)
+def test_a_loop_without_a_stated_trip_count_is_counted_from_its_bound(direction, step, bound, trips):
+    text = LOOP.replace("DIRECTION", direction).replace("STEP", step).replace("BOUND", bound)
+    (found,) = communications(HloModule(text))
+    assert found.loops == (trips,)

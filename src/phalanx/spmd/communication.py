@@ -1,7 +1,8 @@
 """List the collectives of a compiled program, with bytes, mesh axes and source lines.
 
-`engine.hlo_parser` parses the optimized HLO. This file translates the groups of partitions of each collective into axes
-of the program's mesh. Used by `phalanx.testing` and `debug.check_sharded`, and by the option `no_collectives`.
+`engine.hlo_collectives` finds them in the optimized HLO. This file translates the groups of partitions of each
+collective into axes of the program's mesh. Used by `phalanx.testing` and `debug.check_sharded`, and
+by the option `no_collectives`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core import Jaxpr, ShardingError, state
-from phalanx.engine import compiler, hlo_parser
+from phalanx.engine import compiler, hlo_collectives
+from phalanx.engine.hlo_parser import HloModule
 from phalanx.runtime import compiled_program
 from phalanx.sharding import Mesh, NamedSharding
 
@@ -119,18 +121,29 @@ def check_no_collectives(program: compiled_program.CompiledProgram, forbidden: f
 
 
 def _iter_collectives(program: compiled_program.CompiledProgram) -> Iterator[tuple[Collective, tuple[Any, ...]]]:
-    """Yield each collective and all mesh axes along which the devices of its groups differ."""
-    lowered = program.lowered
-    if len(lowered.devices) == 1:
-        return
-    mesh = _mesh_of(program)
-    for c in hlo_parser.communications(compiler.hlo_text(program.executable)):
+    """Yield each collective of a compiled program and all mesh axes along which the devices of its groups differ."""
+    devices = program.lowered.devices
+    if len(devices) > 1:
+        yield from iter_collectives(HloModule(compiler.hlo_text(program.executable)), devices, find_mesh(program))
+
+
+def iter_collectives(
+    module: HloModule, devices: Sequence[Any], mesh: Mesh | None
+) -> Iterator[tuple[Collective, tuple[Any, ...]]]:
+    """Yield each collective of a program and all mesh axes along which the devices of its groups differ.
+
+    Args:
+      module: the program in HLO.
+      devices: in partition order.
+      mesh: a mesh of these devices, if the program has one.
+    """
+    for c in hlo_collectives.communications(module):
         # No groups in the HLO means that all devices form one group.
-        groups = c.pairs or c.groups or (tuple(range(len(lowered.devices))),)
+        groups = c.pairs or c.groups or (tuple(range(len(devices))),)
         if all(len(set(group)) == 1 for group in groups):
             continue  # Every device communicates with itself only.
-        axes, whole = ((), False) if mesh is None else _axes(mesh, lowered.devices, groups)
-        ids = tuple([tuple([lowered.devices[p].id for p in group]) for group in groups])
+        axes, whole = ((), False) if mesh is None else _axes(mesh, devices, groups)
+        ids = tuple([tuple([devices[p].id for p in group]) for group in groups])
         known = axes if whole or (c.pairs and mesh is not None) else None
         yield Collective(c.kind, c.bytes, known, f"{c.file}:{c.line}" if c.file else "", ids, c.loops), axes
 
@@ -146,9 +159,9 @@ def _axes(mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]]) -
     return tuple(itertools.compress(mesh.axis_names, np.any(varied, axis=0))), whole
 
 
-def _mesh_of(program: compiled_program.CompiledProgram) -> Mesh | None:
+def find_mesh(program: compiled_program.CompiledProgram | compiled_program.LoweredProgram) -> Mesh | None:
     """The mesh of a program: of its arguments and results, else of its equations, else the current mesh."""
-    lowered = program.lowered
+    lowered = program if isinstance(program, compiled_program.LoweredProgram) else program.lowered
     values = (*lowered.in_shardings, *lowered.out_shardings, program.program, state.context.mesh)
     # A mesh over other devices, such as a sub-mesh, does not number the partitions of this program.
     devices = set(lowered.devices)

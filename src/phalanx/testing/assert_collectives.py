@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from phalanx.core import ArgumentError, PhalanxError
-from phalanx.engine.hlo_parser import KINDS
+from phalanx.engine.hlo_collectives import KINDS
 from phalanx.engine.traceback_filtering import guard_namespace as _guard
 from phalanx.spmd.communication import Collective as Collective, Collectives as Collectives, list_collectives
 from phalanx.spmd.jit import jit

@@ -1,0 +1,163 @@
+"""The collectives of a compiled program, with bytes, source lines, groups of partitions and enclosing loops.
+
+Builds on `engine.hlo_parser`; `spmd.communication` translates the groups to mesh axes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from phalanx.engine.hlo_instructions import num_bytes, numbers, split_tuple_type
+from phalanx.engine.hlo_parser import Execution, HloModule
+
+KINDS = (
+    "all-gather",
+    "all-reduce",
+    "all-to-all",
+    "collective-broadcast",
+    "collective-permute",
+    "ragged-all-to-all",
+    "reduce-scatter",
+)
+
+
+class Communication(NamedTuple):
+    """One collective of a compiled program.
+
+    Args:
+      kind: its name in HLO, such as "all-gather"; an asynchronous pair of start and done operations is one collective.
+      bytes: the size of its operands or of its results on one device, whichever is larger.
+      groups: the groups of partitions; empty for a group of all, and for permutations.
+      pairs: for a permutation, the source and target partitions.
+      file, line: the user's source line; "" and 0 if it is unknown.
+      name: the operation's name in the program, with its scopes.
+      loops: for each enclosing loop, outermost first, its number of iterations, or None if it is unknown.
+    """
+
+    kind: str
+    bytes: int
+    groups: tuple[tuple[int, ...], ...]
+    pairs: tuple[tuple[int, int], ...]
+    file: str
+    line: int
+    name: str
+    loops: tuple[int | None, ...]
+
+
+_NESTED = r"\((?:[^()]|\([^()]*\))*\)"
+_GROUPS = re.compile(
+    r"\breplica_groups=(mesh\[[^\]]*\](?:, device_ids=" + _NESTED + r")? \{[^}]*\}|\{(?:[^{}]|\{[^{}]*\})*\}|\[[^ ]*)"
+)
+_PAIRS = re.compile(r"\bsource_target_pairs=(\{(?:[^{}]|\{[^{}]*\})*\})")
+_AXIS_SIZE = re.compile(r"'([^']*)'=(\d+)")
+_AXIS_USED = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
+
+
+def communications(module: HloModule) -> list[Communication]:
+    """List the collectives that a compiled program runs.
+
+    Args:
+      module: the program.
+
+    Returns:
+      The collectives in program order; one in a function that is called twice is listed twice.
+    """
+    return [_communication(kind, run) for run in module.walk() if (kind := kind_of(run.instruction.opcode))]
+
+
+def kind_of(opcode: str) -> str:
+    """The kind of collective that an operation starts; "" if it starts none."""
+    # An asynchronous collective is a pair of -start and -done operations; only the first is counted.
+    kind, _, half = opcode.partition("-start")
+    return kind if kind in KINDS and not half else ""
+
+
+def _communication(kind: str, run: Execution) -> Communication:
+    of = run.instruction
+    received = of.type
+    if of.opcode.endswith("-start"):
+        # The result of an asynchronous start is a tuple (operands, results, context of the runtime), but for an
+        # all-reduce some versions of XLA leave out the operands. They are a tuple of their own if they are there.
+        parts = split_tuple_type(of.type)
+        received = parts[1] if kind != "all-reduce" or parts[0].startswith("(") else of.type
+    sent = sum(num_bytes(run.computation[name].type) for name in of.operands if name in run.computation)
+    groups, pairs = _GROUPS.search(of.rest), _PAIRS.search(of.rest)
+    return Communication(
+        kind,
+        max(sent, num_bytes(received)),
+        parse_groups(groups[1].rstrip(",")) if groups else (),
+        tuple([(a, b) for a, b in parse_groups(pairs[1])]) if pairs else (),
+        *run.source,
+        run.loops,
+    )
+
+
+def parse_groups(text: str) -> tuple[tuple[int, ...], ...]:
+    """Parse device groups.
+
+    Args:
+      text: a list such as `{{0,1},{2,3}}`; or an iota such as `[4,2]<=[2,4]T(1,0)`, which counts in the shape [2,4],
+        transposes, and reshapes to [4,2]; or axes of a mesh along which each group runs, such as
+        `mesh['x'=4,'y'=2] {'x':(2)2}`, where `(2)2` is the sub-axis of size 2 after a part of size 2.
+
+    Returns:
+      The groups; empty for `{}`, which means a group of all devices.
+
+    Examples:
+      >>> (
+      ...     parse_groups("{{0,1},{2,3}}"),
+      ...     parse_groups("[2,2]<=[2,2]T(1,0)"),
+      ...     parse_groups("mesh['x'=2,'y'=2] {'x'}"),
+      ... )
+      (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 2), (1, 3)))
+    """
+    if text.startswith("{"):
+        return tuple([tuple(map(int, g.split(","))) for g in re.findall(r"\{([\d,]+)\}", text)])
+    if text.startswith("mesh"):
+        return _groups_along(text)
+    tiles, source = text.split("<=")
+    return _as_tuples(_count(source).reshape(numbers(tiles)[0], -1))
+
+
+def _as_tuples(rows: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, rows.tolist()))
+
+
+def _count(text: str) -> np.ndarray:
+    """The numbers of an iota such as `[2,4]T(1,0)`, in its shape."""
+    shape, _, order = text.partition("T")
+    sizes = numbers(shape)
+    devices = np.arange(math.prod(sizes)).reshape(sizes)
+    return devices.transpose(numbers(order)) if order else devices
+
+
+def _groups_along(text: str) -> tuple[tuple[int, ...], ...]:
+    """The groups along some axes or sub-axes of a mesh."""
+    mesh, _, rest = text.partition("]")
+    sizes = {name: int(size) for name, size in _AXIS_SIZE.findall(mesh)}
+    ids, _, used = rest.rpartition("{")
+    refs = [(name, int(before or 1), int(size or sizes[name])) for name, before, size in _AXIS_USED.findall(used)]
+    devices = np.arange(math.prod(sizes.values()))
+    if "device_ids" in ids:
+        listed = ids[ids.index("(") + 1 : ids.rindex(")")]
+        devices = _count(listed) if listed.startswith("[") else np.array(numbers(listed))
+    shape: list[int] = []
+    place: dict[tuple[str, int], int] = {}  # the dimension of a sub-axis, by the size of the part before it
+    for name, size in sizes.items():
+        cuts = sorted({1, size, *(c for n, before, part in refs if n == name for c in (before, before * part))})
+        for before, after in itertools.pairwise(cuts if size > 1 else [1, 1]):
+            place[name, before] = len(shape)
+            shape.append(after // before)
+    along = []
+    for name, before, size in refs:
+        while size > 1:
+            along.append(place[name, before])
+            before, size = before * shape[along[-1]], size // shape[along[-1]]
+    others = [d for d in range(len(shape)) if d not in along]
+    ordered = devices.reshape(shape).transpose([*others, *along])
+    return _as_tuples(ordered.reshape(-1, math.prod(shape[d] for d in along)))
