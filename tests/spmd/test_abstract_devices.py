@@ -99,3 +99,14 @@ def test_an_abstract_mesh_keeps_its_abstract_device():
     assert WIDE.update_axis_types({"x": AxisType.Explicit}).explicit_axes == ("x",)
     found = phalanx.make_mesh((2, 4), ("rows", "columns"))
     assert found.abstract_mesh.abstract_device.platform == "cpu"
+
+
+def test_a_program_for_a_platform_whose_partitioner_cannot_call_back_leaves_resharding_to_it():
+    def swapped(x):
+        x = jnp.sin(x)
+        return lax.with_sharding_constraint(x, NamedSharding(WIDE, P("y", "x")))
+
+    traced = phalanx.jit(swapped).trace(shape((512, 64), P("x", "y")))
+    texts = {p: traced.lower(lowering_platforms=(p,)).as_text() for p in ("cpu", "cuda", "tpu")}
+    assert {p: "custom_call" in text for p, text in texts.items()} == {"cpu": True, "cuda": True, "tpu": False}
+    assert '[{"y"}, {"x"}]' in texts["tpu"]

@@ -20,6 +20,9 @@ from jaxlib._hlo import (
 from phalanx.engine import client
 from phalanx.engine.runtime_errors import keep_failure
 
+PLATFORMS = ("cpu", "cuda")
+"""The platforms whose partitioner can call back. That of TPUs has no interface for it."""
+
 
 class PartitionedCall(NamedTuple):
     """The answer how one call is partitioned.
@@ -42,7 +45,7 @@ def register(
 
     Args:
       target: the target name.
-      platform: "cpu" or "cuda".
+      platform: one of `PLATFORMS`.
       split: takes the configuration of a call and the shardings of its operands and results, and returns how it is
         partitioned. It runs on a thread of XLA.
     """

@@ -41,6 +41,7 @@ from phalanx.engine import (
     buffers,
     client,
     compiler,
+    custom_call_partitioner,
     explicit_transfer,
     monitoring,
     unwrap_callback_error,
@@ -192,6 +193,7 @@ def lower(
         kept = None if all(used_inputs) else [i for i, u in enumerate(used_inputs) if u]
         constants = select_flagged(constants, used_constants)
     is_partitioned = len(devices) > 1
+    platform = platform or device_platform
     # Constants are the same on every device.
     replicated = transfer.replicated_sharding(devices, in_shardings)
     # From the number of an input to its position among the parameters, constants not counted.
@@ -205,7 +207,7 @@ def lower(
     with monitoring.timed(monitoring.LOWER, fun_name=name):
         module = lower_jaxpr_to_module(
             closed,
-            platform or device_platform,
+            platform,
             num_partitions=len(devices),
             devices=devices,
             name=name,
@@ -213,6 +215,7 @@ def lower(
             out_shardings=out_shardings if is_partitioned else None,
             donated=[len(constants) + position[i] for i in donated if i in position],
             memories=(in_memories, out_memories),
+            is_portable=platform not in custom_call_partitioner.PLATFORMS,
             is_attached=is_attached,
             slice_threshold=slice_threshold,
         )

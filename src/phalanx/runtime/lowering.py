@@ -384,6 +384,7 @@ def lower_jaxpr_to_module(
     donated: Sequence[int] = (),
     devices: Sequence[Any] | None = None,
     memories: tuple[Sequence[str | None], Sequence[str | None]] = ((), ()),
+    is_portable: bool = False,
     is_attached: bool = True,
     manual: Any = None,
     slice_threshold: int = SLICED_FROM,
@@ -399,6 +400,7 @@ def lower_jaxpr_to_module(
       donated: numbers of the parameters whose buffers may be reused.
       devices: in partition order.
       memories: the kinds of memory of the parameters and of the results; None for the default one.
+      is_portable: whether the module must not call back into this process while it is compiled.
       is_attached: whether this process can run the module.
       manual: for a jaxpr that each device of a mesh runs, the mesh and its manual axes, which collectives read.
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
@@ -408,6 +410,7 @@ def lower_jaxpr_to_module(
             to_symbol(f"jit_{name}"),
             (platform,),
             num_partitions,
+            is_portable=is_portable,
             is_attached=is_attached,
             slice_threshold=slice_threshold,
             devices=devices,

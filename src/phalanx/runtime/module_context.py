@@ -52,7 +52,8 @@ class ModuleContext:
       platforms: the platforms of the program, of "cpu" and "cuda"; a portable program may have several.
       num_partitions: the number of devices that share the program.
       variables: names of the dimension variables, in the order in which functions take them.
-      is_portable: whether other processes run the program, so that its kernels need not be installed.
+      is_portable: whether the module must not depend on this process: its compiler cannot call back, and its kernels
+        need not be installed. So it is if other processes run it, and on platforms whose partitioner has no callbacks.
       is_attached: whether this process can run the program, so that its kernels must be installed.
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
       devices: in partition order; None if the program names no mesh in another order.
