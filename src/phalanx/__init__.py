@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         checkpoint as checkpoint,
         core as core,
         debug as debug,
+        distributed as distributed,
         engine as engine,
         errors as errors,
         example_libraries as example_libraries,
@@ -169,7 +170,7 @@ if TYPE_CHECKING:
 
 # Packages that are public under the name of their folder.
 _PACKAGES = (
-    "checkpoint core debug engine errors example_libraries export extend flax image lax nn nnx numpy ops optim "
+    "checkpoint core debug distributed engine errors example_libraries export extend flax image lax nn nnx numpy ops optim "
     "random scipy sharding sparse spmd testing transforms tree typing"
 ).split()
 

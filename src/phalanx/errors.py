@@ -12,8 +12,10 @@ _LAZY = {
     "CheckpointError": "phalanx.checkpoint.checkpoint_errors",
     "CheckpointNotFoundError": "phalanx.checkpoint.checkpoint_errors",
     "CheckpointSaveError": "phalanx.checkpoint.checkpoint_errors",
+    "CoordinationError": "phalanx.engine.error_record",
     "KeyReuseError": "phalanx.random.key_reuse",
     "NonConcreteBooleanIndexError": "phalanx.numpy.indexing.index_expression",
+    "ProgramMismatchError": "phalanx.engine.error_record",
     "TraceContextError": "phalanx.nnx.trace_level",
 }
 

@@ -17,6 +17,7 @@ from jaxlib import _jax
 from jaxlib._jax import Client as Client, Device as Device, DeviceList as DeviceList
 
 from phalanx.engine import cuda
+from phalanx.engine.coordination import Coordinator
 from phalanx.engine.environment_variables import option_variables, read_option_variable
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.runtime_errors import XlaRuntimeError
@@ -42,16 +43,14 @@ class Cluster(NamedTuple):
     """The position of this process among the processes of a distributed program.
 
     Args:
-      client: jaxlib's client of the distributed runtime, connected.
-      process_index: the index of this process, from 0.
-      num_processes: the number of processes.
-      collectives: jaxlib's CPU collectives; None if only one process has CPU devices.
+      coordinator: the connection to the coordination service.
+      collectives: jaxlib's CPU collectives.
+      local_device_ids: the GPUs of the machine that this process uses; None for all that it sees.
     """
 
-    client: Any
-    process_index: int
-    num_processes: int
-    collectives: Any = None
+    coordinator: Coordinator
+    collectives: Any
+    local_device_ids: tuple[int, ...] | None = None
 
 
 class Settings(NamedTuple):
@@ -197,9 +196,9 @@ def _start_cpu(settings: Settings) -> Client:
     options: dict[str, Any] = {"num_devices": settings.num_cpu_devices or _env_int("num_cpu_devices")}
     if settings.cluster is not None:
         options |= {
-            "distributed_client": settings.cluster.client,
-            "node_id": settings.cluster.process_index,
-            "num_nodes": settings.cluster.num_processes,
+            "distributed_client": settings.cluster.coordinator.client,
+            "node_id": settings.cluster.coordinator.process_id,
+            "num_nodes": settings.cluster.coordinator.num_processes,
             "collectives": settings.cluster.collectives,
         }
     # Asynchronous, so that the host can trace and start further programs while the CPU devices compute.
@@ -217,6 +216,20 @@ def _start_cuda(settings: Settings) -> Client:
             fix="install phalanx[cuda13] and look at nvidia-smi, or name the platform cpu",
         ) from error
     return started
+
+
+def coordinator() -> Coordinator | None:
+    """The connection of this process to the other processes of its distributed program; None if it is alone."""
+    cluster = _Clients.settings.cluster
+    return None if cluster is None else cluster.coordinator
+
+
+def start_all_platforms() -> None:
+    """Start the clients of all allowed platforms, which in a distributed program all processes must do together."""
+    default_backend()
+    for platform in _allowed_platforms():
+        if platform == "cpu" or platform == default_backend():
+            client(platform)
 
 
 def cuda_plugin() -> Any:

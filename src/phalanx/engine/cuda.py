@@ -101,5 +101,8 @@ def start(node: Any = None) -> tuple[Any, Plugin]:
     options = xla_client.generate_pjrt_gpu_plugin_options()
     if node is None:
         return _jax.get_c_api_client(_NAME, options), plugin
-    options |= {"node_id": node.process_index, "num_nodes": node.num_processes}
-    return _jax.get_c_api_client(_NAME, options, node.client), plugin
+    coordinator = node.coordinator
+    options |= {"node_id": coordinator.process_id, "num_nodes": coordinator.num_processes}
+    if node.local_device_ids is not None:
+        options["visible_devices"] = list(node.local_device_ids)
+    return _jax.get_c_api_client(_NAME, options, coordinator.client), plugin

@@ -94,3 +94,27 @@ class ArgumentTypeError(PhalanxError, TypeError):
 @example('(b,) = phalanx.export.symbolic_shape("b")', "b > 3", where="comparison of symbolic dimensions")
 class InconclusiveDimensionOperation(PhalanxError, TypeError, ValueError):
     """A comparison of symbolic dimensions is true for some values of the variables and false for others."""
+
+
+class CoordinationError(PhalanxError, RuntimeError):
+    """The processes of a distributed program could not find each other, or lost the service that connects them.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(CoordinationError, RuntimeError)
+      True
+    """
+
+
+class ProgramMismatchError(PhalanxError, RuntimeError):
+    """The processes of a distributed program do not run the same program.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(ProgramMismatchError, RuntimeError)
+      True
+    """

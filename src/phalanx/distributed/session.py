@@ -1,0 +1,199 @@
+"""`initialize` and `shutdown`: the life of a process as part of a distributed program.
+
+jaxlib's distributed runtime connects the processes: its coordination service, which lets them find each other, and the
+collectives of its devices (Gloo on CPUs, NCCL on GPUs). Every process then starts its devices, and sees those of all.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from phalanx.core import ArgumentError, ArgumentTypeError
+from phalanx.core.error_classes import ForbiddenError
+from phalanx.distributed.cluster_detection import detect
+from phalanx.engine import client, coordination_service
+from phalanx.engine.coordination import Coordinator, bind_address, make_cpu_collectives, own_address
+from phalanx.engine.environment_variables import read_option_variable
+
+# Set by `phalanx launch`, which runs the coordination service itself.
+SERVICE_IS_RUNNING = "PHALANX_COORDINATION_SERVICE_IS_RUNNING"
+
+
+@dataclass
+class _Session:
+    """This process as part of a distributed program; a process alone has no coordinator."""
+
+    coordinator: Coordinator | None
+    service: subprocess.Popen[str] | None
+    shutdown_seconds: float
+
+
+_current: list[_Session] = []  # at most one
+
+
+def initialize(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    local_device_ids: int | Sequence[int] | None = None,
+    cluster_detection_method: str | None = None,
+    initialization_timeout: float = 300,
+    shutdown_timeout_seconds: float = 300,
+    coordinator_bind_address: str | None = None,
+) -> None:
+    """Make this process part of a distributed program. Call it before anything that uses devices.
+
+    All processes of the program run the same script and call this function; it returns when all have. From then on
+    `phalanx.devices()` lists the devices of all processes, in the same order in each.
+
+    The first three arguments are found in the environment if the program was started by `phalanx launch`, Slurm (srun),
+    Open MPI (mpirun), torchrun, Ray Train or SkyPilot, or as an indexed Job of Kubernetes whose manifest sets
+    PHALANX_COORDINATOR_ADDRESS and PHALANX_NUM_PROCESSES.
+
+    Args:
+      coordinator_address: `"host:port"` of process 0, the same in all processes; any free port.
+      num_processes: the number of processes.
+      process_id: the number of this process, from 0.
+      local_device_ids: the GPUs of this machine that this process uses. By default all that it sees, or the one with its
+        number on this machine where a launcher numbers the processes of a machine.
+      cluster_detection_method: the only environment to look at: "phalanx", "slurm", "ompi", "torchrun" or "kubernetes";
+        "deactivate" for none. By default the first one that is there.
+      initialization_timeout: how long to wait for the other processes, in seconds.
+      shutdown_timeout_seconds: how long `shutdown` waits for the other processes.
+      coordinator_bind_address: the address on which process 0 listens; by default the port of `coordinator_address` on
+        all networks of its machine.
+
+    Raises:
+      ArgumentError: arguments are missing and the environment does not give them, or gives them in part only.
+      ForbiddenError: devices have been used already, or the process is initialized.
+      CoordinationError: the other processes cannot be reached, or have not come in time.
+
+    Examples:
+      >>> initialize("127.0.0.1:6000", num_processes=1, process_id=0)
+      >>> is_initialized()
+      True
+      >>> shutdown()
+    """
+    _check_first()
+    given = {"coordinator_address": coordinator_address, "num_processes": num_processes, "process_id": process_id}
+    found = detect(os.environ, given, cluster_detection_method)
+    address, count, number = found["coordinator_address"], found["num_processes"], found["process_id"]
+    _check_numbers(count, number)
+    if count == 1:
+        _current.append(_Session(None, None, 0))
+        return
+    service = None
+    if number == 0 and not os.environ.get(SERVICE_IS_RUNNING):
+        own = coordinator_bind_address or read_option_variable("coordinator_bind_address") or bind_address(address)
+        service = coordination_service.start(own, count)
+    coordinator = Coordinator.connect(address, number, count, seconds=initialization_timeout)
+    client.configure(
+        cluster=client.Cluster(
+            coordinator,
+            make_cpu_collectives(coordinator, own_address(address)),
+            _choose_local_devices(local_device_ids, found.get("local_process_id"), os.environ),
+        )
+    )
+    _current.append(_Session(coordinator, service, shutdown_timeout_seconds))
+    # A process that started them later would wait for the others to do so, too.
+    client.start_all_platforms()
+
+
+def shutdown() -> None:
+    """Wait until all processes have called this function, and disconnect from them.
+
+    At the end of a program this happens by itself, without waiting for the others.
+
+    Raises:
+      CoordinationError: a process did not call it in time.
+
+    Examples:
+      >>> initialize("127.0.0.1:6000", num_processes=1, process_id=0)
+      >>> shutdown()
+      >>> is_initialized()
+      False
+    """
+    if not _current:
+        return
+    session = _current[0]
+    try:
+        if session.coordinator is not None:
+            session.coordinator.exchange("distributed.shutdown", "", seconds=session.shutdown_seconds)
+    finally:
+        _disconnect()
+
+
+@atexit.register
+def _disconnect() -> None:
+    """Leave the program. The service goes on until all processes have left."""
+    if not _current:
+        return
+    session = _current.pop()
+    if session.coordinator is not None:
+        session.coordinator.disconnect()
+    if session.service is not None and session.service.stdin is not None:
+        session.service.stdin.close()
+
+
+def is_initialized() -> bool:
+    """Whether this process is part of a distributed program.
+
+    Returns:
+      True between `initialize` and `shutdown`.
+
+    Examples:
+      >>> is_initialized()
+      False
+    """
+    return bool(_current)
+
+
+def _check_first() -> None:
+    if _current:
+        raise ForbiddenError(
+            "distributed.initialize",
+            expected="to be called once",
+            got="a second call",
+            fix="call distributed.is_initialized() first",
+        )
+    if client.started_clients():
+        raise ForbiddenError(
+            "distributed.initialize",
+            expected="to be called before devices are used",
+            got=f"devices of platform {', '.join(client.started_clients())} that have been started",
+            fix="call it at the top of the program, before the first array, compilation or call of phalanx.devices()",
+        )
+
+
+def _check_numbers(num_processes: object, process_id: object) -> None:
+    for name, value in (("num_processes", num_processes), ("process_id", process_id)):
+        if not isinstance(value, int):
+            raise ArgumentTypeError(
+                f"distributed.initialize, {name}", expected="an int", got=repr(value), fix=f"pass {name}=int(...)"
+            )
+    if not 0 <= process_id < num_processes:  # type: ignore[operator]
+        raise ArgumentError(
+            "distributed.initialize, process_id",
+            expected=f"a number from 0 to num_processes - 1 = {num_processes - 1}",  # type: ignore[operator]
+            got=process_id,
+            fix="number the processes from 0",
+        )
+
+
+def _choose_local_devices(
+    given: int | Sequence[int] | None, local_process_id: int | None, environ: Mapping[str, str]
+) -> tuple[int, ...] | None:
+    """The GPUs of this process, by their numbers among those that it sees; None for all."""
+    if given is None and (text := read_option_variable("local_device_ids")):
+        given = [int(number) for number in text.split(",")]
+    if given is not None:
+        return (given,) if isinstance(given, int) else tuple(given)
+    # A scheduler may have restricted each process to its own GPUs already.
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if local_process_id is None or (visible is not None and local_process_id >= len(visible.split(","))):
+        return None
+    return (local_process_id,)

@@ -1,0 +1,253 @@
+"""The connection of a process to the coordination service of its distributed program.
+
+The service stores small values that all processes can read; collectives of the devices are not its business. Built on
+jaxlib's client of the distributed runtime; `phalanx.distributed` connects, the clients of devices are started with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxlib import _jax
+
+from phalanx.engine.coordination_service import NEVER
+from phalanx.engine.error_record import CoordinationError, ProgramMismatchError
+from phalanx.engine.runtime_errors import XlaRuntimeError
+
+_POLL = 1.0  # seconds of one wait inside jaxlib, in which this process cannot be told of a failure
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Split an address, with or without brackets around an IPv6 host.
+
+    Args:
+      address: `"host:port"`.
+
+    Returns:
+      The host and the port.
+
+    Raises:
+      CoordinationError: there is no port.
+
+    Examples:
+      >>> host_and_port("[::1]:80")
+      ('::1', 80)
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise CoordinationError(
+            "distributed.initialize, coordinator_address",
+            expected="a host and a port, such as '10.0.0.1:6000'",
+            got=repr(address),
+            fix="append the port on which process 0 is to listen",
+        )
+    return host.strip("[]"), int(port)
+
+
+def own_address(coordinator_address: str) -> str | None:
+    """The address of this machine on the network that leads to the coordinator.
+
+    Args:
+      coordinator_address: `"host:port"`.
+
+    Returns:
+      A numeric address; None if it cannot be found, in which case the name of the machine has to do.
+    """
+    host, port = host_and_port(coordinator_address)
+    found = _source_address(host, port)
+    # The name of a machine often resolves to a loopback address on the machine itself.
+    if found is not None and _is_loopback(found) and not _is_loopback(host):
+        found = _source_address("192.0.2.1", port)  # reserved for documentation: the route of the default gateway
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
+def _source_address(host: str, port: int) -> str | None:
+    """The address from which packets to a host would be sent; none is."""
+    try:
+        family, kind, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def bind_address(coordinator_address: str) -> str:
+    """The address on which the coordinator listens by default: the loopback, or all networks of the machine."""
+    host, port = host_and_port(coordinator_address)
+    if _is_loopback(host):
+        return f"[::1]:{port}" if ":" in host else f"127.0.0.1:{port}"
+    return f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
+
+
+class Coordinator:
+    """A connected process of a distributed program.
+
+    Args:
+      client: jaxlib's client of the distributed runtime.
+      process_id: the number of this process.
+      num_processes: the number of processes.
+    """
+
+    def __init__(self, client: Any, process_id: int, num_processes: int):
+        self.client = client
+        self.process_id = process_id
+        self.num_processes = num_processes
+        self.check: Callable[[], None] = lambda: None  # raises if it is known that another process has failed
+        self._exchanges: Counter[str] = Counter()
+        self._lock = threading.RLock()
+
+    @classmethod
+    def connect(cls, address: str, process_id: int, num_processes: int, *, seconds: float) -> Coordinator:
+        """Connect to the service, and wait until all processes have.
+
+        Args:
+          address: the address of the service, `"host:port"`.
+          process_id: the number of this process.
+          num_processes: the number of processes.
+          seconds: the time limit.
+
+        Returns:
+          The connection.
+
+        Raises:
+          CoordinationError: the service cannot be reached, or not all processes have connected in time.
+        """
+        deadline = time.monotonic() + seconds
+        _wait_for_listener(address, deadline, seconds)
+        client: Any = _jax.get_distributed_runtime_client(
+            address,
+            process_id,
+            init_timeout=NEVER,
+            heartbeat_timeout=NEVER,
+            shutdown_timeout=1,
+            shutdown_on_destruction=False,
+            use_compression=True,
+        )
+        # In a thread, because jaxlib ends the process, in C++, if its own time limit is reached.
+        failures: list[Exception] = []
+        thread = threading.Thread(target=_connect, args=(client, failures), daemon=True, name="phalanx-connect")
+        thread.start()
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive() or failures:
+            raise CoordinationError(
+                "distributed.initialize",
+                expected=f"all {num_processes} processes to connect to {address} within {seconds:g} s",
+                got=str(failures[0]).splitlines()[0] if failures else f"process {process_id} waiting for the others",
+                fix="start every process with the same coordinator_address and num_processes, and process_id from 0 to "
+                f"{num_processes - 1}; look at the output of the others, or raise initialization_timeout",
+            )
+        return cls(client, process_id, num_processes)
+
+    def exchange(
+        self, label: str, value: str, *, among: Sequence[int] | None = None, seconds: float | None = None
+    ) -> list[str]:
+        """Give a value to the other processes and get theirs. Every process must call it with the same label.
+
+        Args:
+          label: the purpose of the exchange; a process that is at another exchange is an error.
+          value: the value of this process.
+          among: the processes that take part, sorted; all by default.
+          seconds: the time limit; none by default.
+
+        Returns:
+          The value of each process.
+
+        Raises:
+          ProgramMismatchError: another process is at another exchange.
+          CoordinationError: a process did not come in time, or the service was lost.
+        """
+        processes = range(self.num_processes) if among is None else among
+        group = "all" if among is None else ",".join(map(str, among))
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with self._lock:
+            self._exchanges[group] += 1
+            prefix = f"phalanx/exchange/{group}/"
+            number = self._exchanges[group]
+            self.client.key_value_set(f"{prefix}{number}/{self.process_id}", json.dumps([label, value]))
+            found = [json.loads(self._wait_for(f"{prefix}{number}/{p}", label, p, deadline)) for p in processes]
+            # Whoever has given this value has read all values of the exchange before it.
+            if number > 1:
+                self.client.key_value_delete(f"{prefix}{number - 1}/{self.process_id}")
+        for process, (their_label, _) in zip(processes, found, strict=True):
+            if their_label != label:
+                raise ProgramMismatchError(
+                    label,
+                    expected=f"process {process} to call it, too",
+                    got=f"process {process} at {their_label}",
+                    fix="let all processes run the same program, in the same order",
+                )
+        return [theirs for _, theirs in found]
+
+    def disconnect(self) -> None:
+        """Leave the program; the other processes are not waited for."""
+        with contextlib.suppress(XlaRuntimeError):  # The service may have ended.
+            self.client.shutdown()
+
+    def _wait_for(self, key: str, label: str, process: int, deadline: float | None) -> str:
+        while True:
+            left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
+            try:
+                return self.client.blocking_key_value_get(key, max(1, int(left * 1000)))
+            except XlaRuntimeError as error:
+                self.check()
+                late = deadline is not None and time.monotonic() >= deadline
+                if not late and str(error).startswith("DEADLINE_EXCEEDED"):
+                    continue
+                raise CoordinationError(
+                    label,
+                    expected=f"process {process} to call it, too",
+                    got="no call in time" if late else str(error).splitlines()[0],
+                    fix="look at the output of that process",
+                ) from None
+
+
+def _connect(client: Any, failures: list[Exception]) -> None:
+    try:
+        client.connect()
+    except Exception as error:
+        failures.append(error)
+
+
+def _wait_for_listener(address: str, deadline: float, seconds: float) -> None:
+    """Wait until something accepts connections at the address of the service."""
+    host, port = host_and_port(address)
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=max(0.1, deadline - time.monotonic())).close()
+            return
+        except OSError as error:
+            if time.monotonic() < deadline:
+                time.sleep(0.1)
+                continue
+            raise CoordinationError(
+                "distributed.initialize, coordinator_address",
+                expected=f"the coordinator, started by process 0, to answer at {address} within {seconds:g} s",
+                got=str(error),
+                fix="check that process 0 runs and that this machine can reach it there",
+            ) from None
+
+
+def make_cpu_collectives(coordinator: Coordinator, hostname: str | None) -> Any:
+    """Gloo's collectives over TCP, with which the CPU devices of several processes communicate.
+
+    Args:
+      coordinator: the connection to the other processes.
+      hostname: the address at which they reach this one; None for the name of the machine.
+
+    Returns:
+      jaxlib's object.
+    """
+    options = {} if hostname is None else {"hostname": hostname}
+    return _jax.make_gloo_tcp_collectives(distributed_client=coordinator.client, **options)

@@ -1,0 +1,87 @@
+"""The coordination service of a distributed program, in a process of its own.
+
+jaxlib ends every process of a program, in C++, when the service vanishes. It therefore runs in no process of the program:
+`start` runs it in a child, which outlives its parent for as long as a process of the program is connected.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+from jaxlib import _jax
+
+from phalanx.engine.error_record import CoordinationError
+from phalanx.engine.tcp_sockets import connections
+
+# Seconds that mean never. Which process is alive is decided by `phalanx.distributed`; jaxlib's reaction to a process that
+# misses heartbeats is to end the others.
+NEVER = 7 * 24 * 3600
+_READY = "ready"
+
+
+def start(address: str, num_processes: int) -> subprocess.Popen[str]:
+    """Start the service in a child process.
+
+    Args:
+      address: the host and port to listen on, as `"host:port"`.
+      num_processes: the number of processes of the program.
+
+    Returns:
+      The child. It ends when its standard input is closed, as it is when this process ends, and the processes of the
+      program have disconnected.
+
+    Raises:
+      CoordinationError: the service cannot listen on this address.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import serve; serve({address!r}, {num_processes})"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Warnings of the service are about the settings that are chosen here on purpose.
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,  # so that an interrupt from the terminal does not end it
+    )
+    assert child.stdout is not None and child.stderr is not None
+    if child.stdout.readline().strip() != _READY:
+        lines = child.communicate()[1].strip().splitlines()
+        raise CoordinationError(
+            "distributed.initialize, coordinator_bind_address",
+            expected="an address of this machine with a free port",
+            got=f"{address}: {lines[-1] if lines else 'the service ended'}",
+            fix="choose another port, the same one in all processes",
+        )
+    return child
+
+
+def serve(address: str, num_processes: int) -> None:
+    """Run the service until standard input is closed and no process is connected any more."""
+    host, _, port = address.rpartition(":")
+    _check_free(host.strip("[]"), int(port))
+    service: Any = _jax.get_distributed_runtime_service(
+        address,
+        num_processes,
+        heartbeat_timeout=NEVER,
+        cluster_register_timeout=NEVER,
+        shutdown_timeout=1,
+        recoverable=True,  # The loss of a process must not end the others.
+    )
+    print(_READY, flush=True)
+    sys.stdin.read()
+    while any(True for _ in connections([int(port)])):
+        time.sleep(0.2)
+    service.shutdown()
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise an OSError if a port is taken, since gRPC would share it silently with another program's service."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended a moment ago do not count
+        probe.bind((host, port))
