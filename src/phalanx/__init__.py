@@ -170,8 +170,8 @@ if TYPE_CHECKING:
 
 # Packages that are public under the name of their folder.
 _PACKAGES = (
-    "checkpoint core debug distributed engine errors example_libraries export extend flax image lax nn nnx numpy ops optim "
-    "random scipy sharding sparse spmd testing transforms tree typing"
+    "checkpoint core debug distributed engine errors example_libraries export extend flax image lax nn nnx numpy ops "
+    "optim random scipy sharding sparse spmd testing transforms tree typing"
 ).split()
 
 _NAMES = {

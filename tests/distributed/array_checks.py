@@ -1,34 +1,343 @@
-"""Checks of arrays and programs over the devices of several processes; each runs in all of them."""
+"""Checks of arrays and programs over the devices of several processes; each public function runs in all of them.
+
+Values are compared with NumPy or with the same program on one local device.
+"""
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
+import pytest
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx import export, lax, nnx, optim
 from phalanx.sharding import Mesh, NamedSharding, P
 
 DEVICES = phalanx.devices()
 N = len(DEVICES)
 MESH = Mesh(np.array(DEVICES), ("x",))
 MESH2 = Mesh(np.array(DEVICES).reshape(N // 2, 2), ("a", "b"))
-X, R = NamedSharding(MESH, P("x")), NamedSharding(MESH, P())
+X, R, AB = NamedSharding(MESH, P("x")), NamedSharding(MESH, P()), NamedSharding(MESH2, P("a", "b"))
 A = np.arange(64, dtype=np.float32).reshape(8, 8)
+B = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+OWN = phalanx.process_index()
 
 
-def put(value, sharding=X):
+def _put(value, sharding=X):
     return phalanx.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 
 
-def same(x, truth):
+def _same(x, truth):
     truth = np.asarray(truth)
-    assert x.shape == truth.shape
+    assert x.shape == truth.shape, (x.shape, truth.shape)
     for shard in x.addressable_shards:
-        np.testing.assert_allclose(np.asarray(shard.data), truth[shard.index], rtol=1e-4, atol=1e-4)
+        found = np.asarray(shard.data).astype(truth.dtype)
+        np.testing.assert_allclose(found, truth[shard.index], rtol=1e-3, atol=1e-3)
+
+
+def _shard_map(f, ins, outs, mesh=MESH):
+    return phalanx.jit(phalanx.shard_map(f, mesh=mesh, in_specs=ins, out_specs=outs))
 
 
 def devices_of_all_processes():
-    assert phalanx.process_count() > 1 and N == 8
-    assert len(phalanx.local_devices()) == N // phalanx.process_count()
-    assert phalanx.process_index() == phalanx.local_devices()[0].process_index
-    same(put(A) + 1, A + 1)
+    assert phalanx.process_count() > 1 and phalanx.device_count() == N == 8
+    assert [d.process_index for d in DEVICES] == sorted(d.process_index for d in DEVICES)
+    assert phalanx.local_devices() == [d for d in DEVICES if d.process_index == OWN]
+    assert phalanx.distributed.is_initialized()
+    assert MESH.local_mesh.devices.tolist() == phalanx.local_devices()
+    assert MESH2.local_mesh.shape == {"a": N // 2 // phalanx.process_count(), "b": 2}
+
+
+# Values become arrays
+
+
+def host_values_are_put_on_global_shardings():
+    _same(phalanx.device_put(A, X), A)
+    _same(phalanx.device_put(A, R), A)
+    _same(phalanx.device_put(3.0, R), 3.0)
+    _same(phalanx.device_put(A, AB), A)
+
+
+def uncommitted_arrays_are_put_on_global_shardings():
+    _same(phalanx.device_put(jnp.asarray(A), X), A)
+    _same(phalanx.device_put(jnp.asarray(A), R), A)
+    _same(jnp.zeros((8, 8), device=X), 0 * A)
+    keys = phalanx.device_put(phalanx.random.split(phalanx.random.key(0), 8), X)
+    words = np.asarray(phalanx.random.key_data(phalanx.random.split(phalanx.random.key(0), 8)))
+    _same(phalanx.random.key_data(keys), words)
+
+
+def arrays_are_made_from_local_data():
+    rows = 8 // phalanx.process_count()
+    _same(phalanx.make_array_from_process_local_data(X, A[OWN * rows : (OWN + 1) * rows]), A)
+    size = 8 // N
+    pieces = [
+        phalanx.device_put(A[i * size : (i + 1) * size], d) for i, d in enumerate(DEVICES) if d.process_index == OWN
+    ]
+    _same(phalanx.make_array_from_single_device_arrays((8, 8), X, pieces), A)
+
+
+def constants_and_local_arrays_join_global_ones():
+    row, table = jnp.ones(8), jnp.asarray(np.ones((64, 8), np.float32))
+    _same(phalanx.jit(lambda x: x + row + table[:8])(_put(A)), A + 2)
+    _same(_put(A) + jnp.ones(8), A + 1)
+    _same(_put(A) + 1.0, A + 1)
+    _same(_put(A) + _put(B), A + B)
+
+
+def jit_takes_host_values_only_under_trivial_shardings():
+    _same(phalanx.jit(lambda x, y: x + y, out_shardings=X)(_put(A), np.float32(1)), A + 1)
+    _same(phalanx.jit(lambda x: x + 1, in_shardings=R, out_shardings=X)(A), A + 1)
+    _same(phalanx.jit(lambda x: x + 1, in_shardings=X, out_shardings=X)(jnp.asarray(A)), A + 1)
+    with pytest.raises(phalanx.errors.ShardingError) as caught:
+        phalanx.jit(lambda x: x + 1, in_shardings=X)(A)
+    assert str(caught.value) == (
+        "<lambda>, argument x: expected an array, since its sharding splits it over the devices of several processes, "
+        "got a NumPy array.\n"
+        "  Fix: make the array with phalanx.device_put (from the whole value), make_array_from_process_local_data (from "
+        "the part of this process) or make_array_from_callback."
+    )
+
+
+# Programs
+
+
+def matrix_products_and_gradients():
+    f = phalanx.jit(phalanx.value_and_grad(lambda w, x: jnp.tanh(x @ w).sum()))
+    value, gradient = f(_put(B, NamedSharding(MESH2, P(None, "b"))), _put(A, NamedSharding(MESH2, P("a"))))
+    truth = np.tanh(A @ B)
+    _same(value, truth.sum())
+    _same(gradient, A.T @ (1 - truth**2))
+
+
+def control_flow():
+    f = phalanx.jit(lambda x: lax.scan(lambda c, _: (jnp.sin(c @ c.T @ c), None), x, None, length=3)[0])
+    g = phalanx.jit(lambda x: lax.while_loop(lambda c: c.sum() < 1e4, lambda c: c * 2, x))
+    truth, doubled = B, A
+    for _ in range(3):
+        truth = np.sin(truth @ truth.T @ truth)
+    while doubled.sum() < 1e4:
+        doubled = doubled * 2
+    _same(f(_put(B)), truth)
+    _same(g(_put(A)), doubled)
+
+
+def sorting_transforms_and_linear_algebra():
+    stack = np.stack([np.eye(3, dtype=np.float32) * (i + 1) for i in range(8)])
+    _same(phalanx.jit(lambda x: jnp.sort(x, 0))(_put(B[::-1].copy())), np.sort(B, 0))
+    _same(phalanx.jit(lambda x: jnp.abs(jnp.fft.fft(x)))(_put(B)), np.abs(np.fft.fft(B)))
+    _same(phalanx.jit(jnp.linalg.inv)(_put(stack)), np.linalg.inv(stack))
+    _same(phalanx.jit(lambda x: jnp.argmax(x, 0))(_put(B)), np.argmax(B, 0))
+
+
+def random_numbers_are_those_of_one_process():
+    key, truth = phalanx.random.key(0), phalanx.random.normal(phalanx.random.key(0), (16, 8))
+    _same(phalanx.jit(lambda k: phalanx.random.normal(k, (16, 8)), out_shardings=X)(key), truth)
+    draw = phalanx.vmap(lambda k: phalanx.random.uniform(k, (4,)))
+    keys = phalanx.jit(lambda k: phalanx.random.split(k, 8), out_shardings=X)(key)
+    _same(phalanx.jit(draw)(keys), draw(phalanx.random.split(key, 8)))
+
+
+def donation():
+    x = _put(A)
+    _same(phalanx.jit(lambda x: x + 1, donate_argnums=0)(x), A + 1)
+    assert x.is_deleted()
+
+
+def sharding_constraints_and_explicit_axes():
+    def f(x):
+        y = jnp.cos(lax.with_sharding_constraint(x, AB))
+        return lax.with_sharding_constraint(y, NamedSharding(MESH2, P("b", "a")))
+
+    _same(phalanx.jit(f)(_put(A, NamedSharding(MESH2, P("a")))), np.cos(A))
+    mesh = phalanx.make_mesh((N,), ("x",), axis_types=(phalanx.sharding.AxisType.Explicit,))
+    with phalanx.set_mesh(mesh):
+        x = phalanx.device_put(A, NamedSharding(mesh, P("x")))
+        assert str(phalanx.typeof(jnp.sin(x) + 1)) == "f32[8@x,8]"
+        _same(jnp.sin(x) + 1, np.sin(A) + 1)
+
+
+def compiled_stages_and_export():
+    compiled = phalanx.jit(lambda x: x @ x.T).lower(_put(A)).compile()
+    assert compiled.as_text() and compiled.cost_analysis()
+    _same(compiled(_put(A)), A @ A.T)
+    exported = export.export(phalanx.jit(lambda x: jnp.sin(x).sum(), in_shardings=X))(
+        phalanx.ShapeDtypeStruct((8, 8), np.float32)
+    )
+    loaded = export.deserialize(exported.serialize())
+    _same(phalanx.jit(loaded.call)(_put(A)), np.sin(A).sum())
+
+
+def training_of_a_module():
+    def train(place):
+        model = nnx.Linear(8, 4, rngs=nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, optim.adam(0.1), wrt=nnx.Param)
+
+        @nnx.jit
+        def step(model, optimizer, x):
+            loss, gradients = nnx.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+            optimizer.update(model, gradients)
+            return loss
+
+        return [float(step(model, optimizer, place(B))) for _ in range(4)]
+
+    np.testing.assert_allclose(train(_put), train(jnp.asarray), rtol=1e-4)
+
+
+# Collectives
+
+
+def collectives_over_all_devices():
+    blocks = A.reshape(N, -1, 8)
+    _same(_shard_map(lambda x: lax.psum(x, "x"), P("x"), P())(_put(A)), blocks.sum(0))
+    _same(_shard_map(lambda x: lax.pmax(x, "x") - lax.pmin(x, "x"), P("x"), P())(_put(A)), np.ptp(blocks, axis=0))
+    gather = lambda x: lax.all_gather(x, "x", tiled=True)
+    _same(_shard_map(gather, P("x"), P("x"))(_put(A)), np.concatenate([A] * N))
+    turn = lambda x: lax.ppermute(x, "x", [(i, (i + 1) % N) for i in range(N)])
+    _same(_shard_map(turn, P("x"), P("x"))(_put(A)), np.roll(A, 8 // N, 0))
+    swap = lambda x: lax.all_to_all(x, "x", 1, 0, tiled=True)
+    _same(
+        _shard_map(swap, P("x"), P("x"))(_put(A)), A.reshape(N, 8 // N, N, 8 // N).transpose(2, 0, 1, 3).reshape(-1, 1)
+    )
+    scatter = lambda x: lax.psum_scatter(x, "x", scatter_dimension=1, tiled=True)
+    _same(_shard_map(scatter, P("x"), P(None, "x"))(_put(A)), blocks.sum(0))
+    number = lambda x: x * 0 + lax.axis_index("x")
+    _same(_shard_map(number, P("x"), P("x"))(_put(A)), np.repeat(np.arange(N), 8 // N)[:, None] + 0 * A)
+
+
+def collectives_over_groups_within_and_across_processes():
+    rows = _put(A, NamedSharding(MESH2, P(("a", "b"))))
+    grid = A.reshape(N // 2, 2, -1, 8)
+    for axis, out, dim in (("b", P("a"), 1), ("a", P("b"), 0)):
+        f = _shard_map(lambda x: lax.psum(x, axis), P(("a", "b")), out, MESH2)  # noqa: B023
+        _same(f(rows), grid.sum(dim).reshape(-1, 8))
+
+
+def gradients_through_collectives():
+    f = _shard_map(lambda w, x: lax.psum(jnp.tanh(x @ w).sum(), "x"), (P(), P("x")), P())
+    _same(phalanx.jit(phalanx.grad(f))(phalanx.device_put(B, R), _put(A)), A.T @ (1 - np.tanh(A @ B) ** 2))
+
+
+def collectives_of_every_dtype():
+    for dtype in (jnp.bfloat16, np.int8, np.complex64, jnp.float8_e4m3fn):
+        ones = np.ones((8, 4), dtype)
+        _same(_shard_map(lambda x: lax.psum(x, "x"), P("x"), P())(_put(ones)), ones.astype(np.complex64)[:1] * N)
+    for dtype in (np.bool_, jnp.int4):
+        ones = np.ones((8, 4), dtype)
+        _same(phalanx.jit(lambda x: x, out_shardings=R)(_put(ones)), ones.astype(np.float32))
+
+
+# Arrays are moved and read
+
+
+def resharding():
+    for source, target in ((X, R), (X, NamedSharding(MESH, P(None, "x"))), (AB, NamedSharding(MESH2, P("b", "a")))):
+        _same(phalanx.device_put(_put(A, source), target), A)
+    np.testing.assert_array_equal(np.asarray(phalanx.device_put(_put(A), R)), A)
+    backwards = NamedSharding(Mesh(np.array(DEVICES)[::-1], ("x",)), P("x"))
+    _same(phalanx.device_put(_put(A), backwards), A)
+
+
+def a_mesh_over_some_processes():
+    first = [d for d in DEVICES if d.process_index == 0]
+    x = _put(A, NamedSharding(Mesh(np.array(first), ("x",)), P("x")))
+    if OWN == 0:
+        assert float(phalanx.jit(jnp.sum)(x)) == A.sum()
+
+
+def arrays_do_not_move_between_processes():
+    ours = phalanx.device_put(A, phalanx.local_devices()[0])
+    theirs = next(d for d in DEVICES if d.process_index != OWN)
+    for x, target in ((_put(A), phalanx.local_devices()[0]), (ours, theirs)):
+        with pytest.raises(phalanx.errors.ShardingError, match="devices of other processes"):
+            phalanx.device_put(x, target)
+
+
+def indexing_gives_all_processes_the_same_program():
+    x = _put(A)
+    _same(x[3], A[3])
+    np.testing.assert_array_equal(np.asarray(x[3]), A[3])
+    _same(x[0 : 8 // N], A[0 : 8 // N])
+    _same(x[1:7], A[1:7])
+    _same(x[:, ::2], A[:, ::2])
+    changed = A.copy()
+    changed[2] = 5
+    _same(x.at[2].set(5.0), changed)
+    for found, truth in zip(x, A, strict=True):
+        _same(found, truth)
+
+
+def copies():
+    _same(_put(A).copy(), A)
+    _same(copy.copy(_put(A)), A)
+    _same(copy.deepcopy(phalanx.device_put(A, R)), A)
+
+
+def reading_and_printing():
+    total = _put(A).sum()
+    assert float(total) == A.sum() and total.is_fully_replicated and repr(total) == "Array(2016., dtype=float32)"
+    assert str(total) == "2016.0" and f"{total:.1f}" == "2016.0" and bool(total > 3)
+    assert repr(_put(A)).startswith("Array(f32[8,8], sharding=NamedSharding(")
+    assert str(_put(A)) == repr(_put(A))
+    assert "[8., 9.]" in repr(phalanx.device_put(A[:2, :2], R))
+    for read in (np.asarray, phalanx.device_get, lambda x: x.tolist()):
+        with pytest.raises(phalanx.errors.ArgumentError, match=r"process_allgather, or read x\.addressable_shards"):
+            read(_put(A))
+    _put(A).copy_to_host_async()
+    assert [s.data is None for s in _put(A).global_shards].count(False) == len(phalanx.local_devices())
+
+
+def empty_arrays():
+    y = phalanx.jit(lambda x: x[:, :0], out_shardings=X)(_put(A))
+    assert y.shape == (8, 0) and all(s.data.shape == (8 // N, 0) for s in y.addressable_shards)
+
+
+# Tools
+
+
+def nans_are_found():
+    with phalanx.debug_nans(True):
+        _same(phalanx.jit(lambda x: x + 1)(_put(A)) + 1.0, A + 2)
+        with pytest.raises(FloatingPointError, match="nan"):
+            jnp.log(_put(A - 1e3))
+
+
+def callbacks_run_on_one_process():
+    y = phalanx.jit(lambda x: phalanx.pure_callback(lambda v: np.asarray(v) * 2, phalanx.typeof(x), x))(_put(A))
+    _same(y, A * 2)
+    seen = []
+    f = phalanx.jit(lambda x: (phalanx.debug.callback(lambda v: seen.append(float(v)), x.sum()), x + 1)[1])
+    f(_put(A)).block_until_ready()
+    phalanx.effects_barrier()
+    assert seen == ([A.sum()] if OWN == 0 else [])
+
+
+def callbacks_in_shard_map_see_the_devices_of_their_process():
+    seen = []
+
+    def f(x):
+        phalanx.debug.callback(lambda i: seen.append(int(i)), lax.axis_index("x"))
+        return x
+
+    _shard_map(f, P("x"), P("x"))(_put(A)).block_until_ready()
+    phalanx.effects_barrier()
+    assert sorted(seen) == [i for i, d in enumerate(DEVICES) if d.process_index == OWN]
+
+
+def pmap_needs_local_devices():
+    local = phalanx.local_devices()
+    sums = phalanx.pmap(lambda x: lax.psum(x, "i"), axis_name="i", devices=local)(np.arange(len(local)))
+    assert sums.tolist() == [sum(range(len(local)))] * len(local)
+    with pytest.raises(phalanx.errors.ShardingError) as caught:
+        phalanx.pmap(lambda x: lax.psum(x, "i"), axis_name="i")(np.arange(len(local)))
+    assert str(caught.value).partition(", argument devices: ")[2] == (
+        "expected the devices to map over, since the program has several processes, got none.\n"
+        "  Fix: pass devices=phalanx.local_devices(), or use shard_map over a mesh of all devices."
+    )
+
+
+def sharding_pictures_and_checks():
+    phalanx.debug.visualize_array_sharding(_put(A))
+    phalanx.debug.visualize_array_sharding(_put(A, AB))

@@ -1,20 +1,26 @@
-"""Arrays and programs over 2 processes with 4 devices each: the checks of `array_checks.py`."""
+"""Arrays and programs over the devices of several processes: the checks of `array_checks.py`."""
 
+import ast
 from pathlib import Path
 
 import pytest
-
 from tests.distributed.process_group import ProcessGroup
 
-HERE = Path(__file__).parent
+CHECKS = Path(__file__).with_name("array_checks.py")
+NAMES = [
+    node.name
+    for node in ast.parse(CHECKS.read_text()).body
+    if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+]
 
 
-@pytest.fixture(scope="module")
-def group():
-    started = ProcessGroup(HERE / "array_checks.py", count=2, devices=4)
+@pytest.fixture(scope="module", params=["2x4", pytest.param("4x2", marks=pytest.mark.slow)])
+def group(request):
+    started = ProcessGroup(CHECKS, *map(int, request.param.split("x")))
     yield started
     started.close()
 
 
-def test_one(group):
-    group.run("devices_of_all_processes")
+@pytest.mark.parametrize("check", NAMES)
+def test_over_processes(group, check):
+    group.run(check)

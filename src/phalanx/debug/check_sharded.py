@@ -11,7 +11,7 @@ import numpy as np
 
 from phalanx import random
 from phalanx.core import ArgumentError, PhalanxError, dtypes, get_aval
-from phalanx.engine.client import devices
+from phalanx.engine.client import local_devices
 from phalanx.runtime.array import Array
 from phalanx.sharding import UNSPECIFIED, AxisType, Mesh, NamedSharding, P, make_mesh, use_mesh
 from phalanx.spmd.communication import Collectives, list_collectives
@@ -225,7 +225,7 @@ def _meshes(
     shapes = [np.shape(x) for x in leaves]
     specs = _specs(args, given, in_shardings)
     names = given[0].axis_names if given else tuple(dict.fromkeys(a for spec in specs for a in spec.axes))
-    pool = max((m.flat_devices for m in given), key=len) if given else tuple(devices())
+    pool = max((m.flat_devices for m in given), key=len) if given else tuple(local_devices())
     sizes = _sizes(names, specs, shapes, len(pool))
     alone, *others = [make_mesh(s, names, AxisType.Auto, devices=pool[: math.prod(s)]) for s in sizes]
     fitting = [m for m in dict.fromkeys([*given, *others]) if _fits(dict(m.shape), specs, shapes)]

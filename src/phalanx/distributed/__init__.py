@@ -3,11 +3,7 @@
 `initialize` connects the processes. Builds on `engine.coordination`.
 """
 
-from phalanx.distributed.session import (
-    initialize as initialize,
-    is_initialized as is_initialized,
-    shutdown as shutdown,
-)
+from phalanx.distributed.session import initialize as initialize, is_initialized as is_initialized, shutdown as shutdown
 from phalanx.engine import guard_namespace as _guard
 
 _guard(globals())

@@ -167,7 +167,13 @@ def detect(environ: Mapping[str, str], given: Mapping[str, Any], method: str | N
 
     Examples:
       >>> unknown = dict.fromkeys(("coordinator_address", "num_processes", "process_id"))
-      >>> environ = {"MASTER_ADDR": "node1", "MASTER_PORT": "29500", "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
+      >>> environ = {
+      ...     "MASTER_ADDR": "node1",
+      ...     "MASTER_PORT": "29500",
+      ...     "RANK": "3",
+      ...     "WORLD_SIZE": "4",
+      ...     "LOCAL_RANK": "1",
+      ... }
       >>> list(detect(environ, unknown).values())
       ['node1:29501', 4, 3, 1]
     """

@@ -58,10 +58,10 @@ def initialize(
       coordinator_address: `"host:port"` of process 0, the same in all processes; any free port.
       num_processes: the number of processes.
       process_id: the number of this process, from 0.
-      local_device_ids: the GPUs of this machine that this process uses. By default all that it sees, or the one with its
-        number on this machine where a launcher numbers the processes of a machine.
-      cluster_detection_method: the only environment to look at: "phalanx", "slurm", "ompi", "torchrun" or "kubernetes";
-        "deactivate" for none. By default the first one that is there.
+      local_device_ids: the GPUs of this machine that this process uses. By default all that it sees, or the one with
+        its number on this machine where a launcher numbers the processes of a machine.
+      cluster_detection_method: the only environment to look at ("phalanx", "slurm", "ompi", "torchrun" or
+        "kubernetes"), or "deactivate" for none. By default the first one that is there.
       initialization_timeout: how long to wait for the other processes, in seconds.
       shutdown_timeout_seconds: how long `shutdown` waits for the other processes.
       coordinator_bind_address: the address on which process 0 listens; by default the port of `coordinator_address` on
@@ -78,7 +78,7 @@ def initialize(
       True
       >>> shutdown()
     """
-    _check_first()
+    _check_once()
     given = {"coordinator_address": coordinator_address, "num_processes": num_processes, "process_id": process_id}
     found = detect(os.environ, given, cluster_detection_method)
     address, count, number = found["coordinator_address"], found["num_processes"], found["process_id"]
@@ -86,6 +86,7 @@ def initialize(
     if count == 1:
         _current.append(_Session(None, None, 0))
         return
+    _check_first()
     service = None
     if number == 0 and not os.environ.get(SERVICE_IS_RUNNING):
         own = coordinator_bind_address or read_option_variable("coordinator_bind_address") or bind_address(address)
@@ -152,7 +153,7 @@ def is_initialized() -> bool:
     return bool(_current)
 
 
-def _check_first() -> None:
+def _check_once() -> None:
     if _current:
         raise ForbiddenError(
             "distributed.initialize",
@@ -160,6 +161,9 @@ def _check_first() -> None:
             got="a second call",
             fix="call distributed.is_initialized() first",
         )
+
+
+def _check_first() -> None:
     if client.started_clients():
         raise ForbiddenError(
             "distributed.initialize",

@@ -1,7 +1,7 @@
 """The coordination service of a distributed program, in a process of its own.
 
-jaxlib ends every process of a program, in C++, when the service vanishes. It therefore runs in no process of the program:
-`start` runs it in a child, which outlives its parent for as long as a process of the program is connected.
+jaxlib ends every process of a program, in C++, when the service vanishes. It therefore runs in no process of the
+program: `start` runs it in a child, which outlives its parent for as long as a process of the program is connected.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from jaxlib import _jax
 from phalanx.engine.error_record import CoordinationError
 from phalanx.engine.tcp_sockets import connections
 
-# Seconds that mean never. Which process is alive is decided by `phalanx.distributed`; jaxlib's reaction to a process that
-# misses heartbeats is to end the others.
+# Seconds that mean never. jaxlib's reaction to a process that misses heartbeats, or comes late, is to end the others.
 NEVER = 7 * 24 * 3600
 _READY = "ready"
 

@@ -1,7 +1,7 @@
 """The TCP connections of this process, found among its open files.
 
-The C++ libraries of jaxlib open connections of their own and offer no way to list or close them. Works on Linux; on other
-systems no connection is found.
+The C++ libraries of jaxlib open connections of their own and offer no way to list or close them. Works on Linux; on
+other systems no connection is found.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def connections(ports: Collection[int]) -> Iterator[socket.socket]:
 
 
 def cut_connections(ports: Collection[int]) -> int:
-    """Shut down the connections of which one end has one of these ports, so that threads that wait on them get an error.
+    """Shut down the connections of which one end has one of these ports; threads that wait on them get an error.
 
     Args:
       ports: the ports.

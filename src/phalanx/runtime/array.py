@@ -21,6 +21,7 @@ from phalanx.core import (
     ShardingError,
     Tracer,
     dtypes,
+    physical_aval,
 )
 from phalanx.core.array_operators import Operators
 from phalanx.engine import Cache, Device, XlaRuntimeError, buffers, memoize, traceback_filtering, unwrap_callback_error
@@ -442,7 +443,8 @@ class Array(Operators, metaclass=_ArrayMeta):
         return f"Array({body}{shape}, dtype={self.dtype.name}{weak})"
 
     def __str__(self) -> str:
-        if self.is_deleted() or isinstance(self.dtype, dtypes.KeyDtype) or self.sharding.unreduced_over:
+        is_elsewhere = not (self.is_fully_addressable or self.is_fully_replicated)
+        if self.is_deleted() or is_elsewhere or isinstance(self.dtype, dtypes.KeyDtype) or self.sharding.unreduced_over:
             return repr(self)
         return str(self._value)
 
@@ -463,8 +465,15 @@ def single_device_sharding(device: Device) -> SingleDeviceSharding:
 
 def copy_array(x: Array) -> Array:
     """A new array with the same value and sharding, in buffers of its own."""
-    (copied,) = buffers.copy_to_devices([x._live()], [x.sharding], semantics=buffers.CopySemantics.ALWAYS_COPY)
-    return Array(copied, x._type)
+    always = buffers.CopySemantics.ALWAYS_COPY
+    if x.is_fully_addressable:
+        (copied,) = buffers.copy_to_devices([x._live()], [x.sharding], semantics=always)
+        return Array(copied, x._type)
+    # jaxlib copies an array over several processes in the first of them only.
+    own = buffers.shards(x._live())
+    places = [single_device_sharding(d) for d in x.sharding._device_assignment if d in x.sharding.addressable_devices]
+    copies = buffers.copy_to_devices(own, places, semantics=always)
+    return Array(buffers.from_shards(physical_aval(x.aval), x.sharding, copies, x.committed), x._type)
 
 
 def deleted_error(array: Array, where: str = "use of an array") -> DeletedArrayError:

@@ -508,17 +508,31 @@ class CompiledCall:
             raise
 
 
-def plan_transfers(types: Sequence[ArrayType], lowered: LoweredProgram) -> list:
+def plan_transfers(types: Sequence[ArrayType], lowered: LoweredProgram, name_of: Callable[[int], str]) -> list:
     """Find the arguments whose sharding differs from the one that a program needs.
 
     Args:
       types: the types of the arguments.
       lowered: the program.
+      name_of: the user's name for argument `i`.
 
     Returns:
       For each such argument its number, the type it must have, and the function that transfers it. A donated argument
       is copied to a new buffer; an argument that is only read may share a cached buffer.
+
+    Raises:
+      ShardingError: an argument on the host is to be split over the devices of several processes.
     """
+    for i, (t, s) in enumerate(zip(types, lowered.in_shardings, strict=True)):
+        # Each process may have its own part of the value, or the whole: the program cannot know.
+        if t.sharding is None and not (s.is_fully_addressable or s.is_fully_replicated):
+            raise ShardingError(
+                name_of(i),
+                expected="an array, since its sharding splits it over the devices of several processes",
+                got="a NumPy array",
+                fix="make the array with phalanx.device_put (from the whole value), make_array_from_process_local_data "
+                "(from the part of this process) or make_array_from_callback",
+            )
     return [
         (i, ArrayType(t.aval, s, True), transfer.put_typed if i in lowered.donated else transfer.put_shared)
         for i, (t, s) in enumerate(zip(types, lowered.in_shardings, strict=True))
@@ -569,4 +583,4 @@ def compile_call(
         for t in types
     ]
     lowered = lower(program, devices, in_shardings, name=name, committed=committed)
-    return CompiledCall(lowered.compile(), plan_transfers(types, lowered))
+    return CompiledCall(lowered.compile(), plan_transfers(types, lowered, names))

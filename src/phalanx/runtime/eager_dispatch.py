@@ -114,14 +114,16 @@ def check_values(name: str, out: list[Array]) -> list[Array]:
     """
     for x in out if current_scope().context.debug_nans or current_scope().context.debug_infs else ():
         kind = getattr(x.dtype, "kind", "")
-        if kind not in "fcV" or not np.issubdtype(np.asarray(x).astype(np.complex128).dtype, np.inexact):
+        if kind not in "fcV":
             continue
-        value = np.asarray(x).astype(np.complex64 if kind != "c" else x.dtype)
+        # Each process checks the shards that it holds.
+        held = [x] if x.is_fully_addressable else [shard.data for shard in x.addressable_shards]
+        values = [np.asarray(part).astype(np.complex64 if kind != "c" else x.dtype) for part in held]
         for is_checked, found, text in (
             (current_scope().context.debug_nans, np.isnan, "nan"),
             (current_scope().context.debug_infs, np.isinf, "inf"),
         ):
-            if is_checked and found(value).any():
+            if is_checked and any(found(value).any() for value in values):
                 raise FloatingPointError(f"invalid value ({text}) encountered in {name}")
     return out
 

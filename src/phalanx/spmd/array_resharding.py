@@ -4,6 +4,9 @@ There are four methods, of which the first applicable one is used: reuse the buf
 to other devices or memories; assemble new shards on the host, if the devices differ or their memory is the host's; or
 run a compiled program with the collectives that `sharding.reshard_plan` plans. While the program runs, a device needs
 memory for its shards of source and result, and for one additional shard.
+
+Only compiled programs move data between processes. An uncommitted array of one process is a value that every process
+has: each takes its shards from its own.
 """
 
 from __future__ import annotations
@@ -62,14 +65,27 @@ def _choose_method(x: Array, sharding: Sharding) -> tuple:
         _check_terms(held, sharding)
         is_in_place = held._device_assignment == sharding._device_assignment
         return (_exchange, sharding._device_assignment) if is_in_place else (_reduce_first,)
+    is_local = x.is_fully_addressable and sharding.is_fully_addressable
+    if not is_local and held.device_set != sharding.device_set:
+        if x.is_fully_addressable and not x.committed:
+            return (_assemble_from_own,)
+        raise ShardingError(
+            "device_put",
+            expected="a sharding over the devices that the array is on, since it does not move to devices of other "
+            "processes",
+            got=f"{held} and {sharding}",
+            fix="run a jitted function over all devices, or make the array from host values in each process with "
+            "make_array_from_process_local_data",
+        )
     # Shard `n` of one sharding equals shard `n` of the other, for all `n`.
     if held.num_devices == sharding.num_devices and held.tiling(ndim).is_equal(sharding.tiling(ndim)):
-        return (_copy_shards,)
+        if is_local or held._device_assignment == sharding._device_assignment:
+            return (_copy_shards,)
     if held.device_set == sharding.device_set and reorder_devices(
         held, sharding._device_assignment, ndim
     ).is_equivalent_to(sharding, ndim):
         return (_reorder_buffers,)
-    if held.device_set != sharding.device_set or (x.is_fully_addressable and x._buffer.platform() == "cpu"):
+    if held.device_set != sharding.device_set or (is_local and x._buffer.platform() == "cpu"):
         return (_assemble,)
     in_place = held.with_memory_kind(sharding.non_default_memory_kind).is_equivalent_to(held, ndim)
     return (_exchange, sharding._device_assignment) if in_place else (_exchange_and_copy,)
@@ -229,18 +245,16 @@ def _assemble(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
     """Assemble new shards on the host, reading each needed shard once."""
     out = []
     for x, t, given_up in zip(arrays, types, donate, strict=True):
-        if not (x.is_fully_addressable and t.sharding.is_fully_addressable):
-            raise ShardingError(
-                "device_put",
-                expected="shardings over the same devices, for an array that other processes hold parts of",
-                got=f"{x.sharding} and {t.sharding}",
-                fix="choose a sharding over the devices that the array is on",
-            )
         out.append(_assemble_one(x, t))
         # Freed now rather than after the loop, so that at most one array is in memory twice.
         if given_up:
             x.delete()
     return out
+
+
+def _assemble_from_own(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
+    """Make arrays over several processes of values that each process has."""
+    return [transfer.from_numpy(x._assemble(), t) for x, t in zip(arrays, types, strict=True)]
 
 
 def _assemble_one(x: Array, wanted: ArrayType) -> Array:

@@ -323,7 +323,11 @@ class Jit:
         program = traced.compiled.get(placed)
         if program is None:
             program = traced.compiled[placed] = traced.lower_for(types).compile().program
-        return _Entry(program, compiled_program.plan_transfers(types, program.lowered), traced.out_tree)
+        moves = compiled_program.plan_transfers(types, program.lowered, self._argument_name(call))
+        return _Entry(program, moves, traced.out_tree)
+
+    def _argument_name(self, call: CallArguments) -> Callable[[int], str]:
+        return lambda i: f"{self._name}, argument {call.path(i)}"
 
     def _get_trace(self, call: CallArguments) -> Traced:
         avals = call.avals(self._name)
@@ -362,7 +366,7 @@ class Jit:
     def _explain_failure(self, error: Exception, args: tuple, kwargs: dict) -> None:
         """Replace an error of the runtime by one that names the argument, for causes such as deleted arrays."""
         call = self._signature.split(args, kwargs)
-        explain_failure(error, call.leaves, lambda i: f"{self._name}, argument {call.path(i)}")
+        explain_failure(error, call.leaves, self._argument_name(call))
 
     def _plan(self, call: CallArguments) -> tuple[Callable, dict]:
         """The function to trace for a call, and the options to compile it with. Subclasses override this."""

@@ -142,4 +142,5 @@ def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) ->
     )
     program = lowered.compile()
     warn_unused_donations(name, lambda i: f"input {i}", jaxpr.in_avals, program)
-    return compiled_program.CompiledCall(program, compiled_program.plan_transfers(types, lowered))
+    moves = compiled_program.plan_transfers(types, lowered, lambda i: f"{name}, input {i}")
+    return compiled_program.CompiledCall(program, moves)

@@ -18,6 +18,7 @@ import numpy as np
 
 from phalanx.core import (
     ArgumentError,
+    ShardingError,
     check_axis_name,
     check_function,
     merge_lists,
@@ -110,6 +111,13 @@ class RowMap(Jit):
         return tuple(x for i, x in enumerate(items) if i not in self._signature.static_argnums)
 
     def _available(self) -> list:
+        if self._devices is None and client.coordinator() is not None:
+            raise ShardingError(
+                f"{self._what}, argument devices",
+                expected="the devices to map over, since the program has several processes",
+                got="none",
+                fix="pass devices=phalanx.local_devices(), or use shard_map over a mesh of all devices",
+            )
         return list(client.local_devices() if self._devices is None else self._devices)
 
     def _inputs(self, call: CallArguments) -> tuple[list, int]:

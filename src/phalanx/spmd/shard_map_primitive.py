@@ -508,7 +508,8 @@ def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> c
     is_whole = layout["manual"].issuperset(mesh.axis_names)
     outs = [NamedSharding(mesh, s) if is_whole else None for s in layout["out_specs"]]
     lowered = compiled_program.lower(program, mesh.flat_devices, ins, outs, name=jaxpr.debug_name, committed=True)
-    return compiled_program.CompiledCall(lowered.compile(), compiled_program.plan_transfers(types, lowered))
+    moves = compiled_program.plan_transfers(types, lowered, lambda i: f"shard_map, argument {i}")
+    return compiled_program.CompiledCall(lowered.compile(), moves)
 
 
 def _manual_computation(

@@ -167,7 +167,12 @@ class ViewPlan(ReadPlan):
 
 
 def _find_whole_shard(x: Array, view: View) -> Any:
-    """The shard that a view selects, left on its device; None if the view is not exactly one addressable shard."""
+    """The shard that a view selects, left on its device; None if the view is not exactly one shard.
+
+    Of an array over several processes, only one would find the shard, and the others would wait for it in a collective.
+    """
+    if not x.is_fully_addressable:
+        return None
     sizes = tuple([b - a for a, b in zip(view.starts, view.limits)])
     # With Explicit axes, the type of the result must say how it is sharded: leave that to the compiled program.
     if x.aval.type_sharding is not None or x.sharding.shard_shape(x.shape) != sizes:
