@@ -101,7 +101,7 @@ def test_arrays_elsewhere_are_moved():
     f = phalanx.jit(lambda x: x + 1, in_shardings=split)
     x = jnp.arange(4.0)
     lowered = f.lower(x).compile().program.lowered
-    (buffer,) = opener((x,), {}, (), [x._type], plan_transfers([x._type], lowered))((x,), {})
+    (buffer,) = opener((x,), {}, (), [x._type], plan_transfers([x._type], lowered, str))((x,), {})
     assert [p.shape for p in map(np.asarray, buffer._arrays)] == [(2,), (2,)]
     for _ in range(3):
         assert np.array_equal(f(x), x + 1)
