@@ -180,3 +180,28 @@ def test_a_deleted_or_donated_shard_is_an_error_and_not_the_end_of_the_process()
         for name in ("use of an array", "<lambda>, argument x")
     )
     assert text == 4 * (argument + 3 * use) + "{}\n"
+
+
+def test_shards_are_made_once_and_belong_to_their_array():
+    mesh = phalanx.sharding.Mesh(phalanx.devices()[:2], ("x",))
+    x = phalanx.device_put(np.arange(4.0, dtype=np.float32), phalanx.NamedSharding(mesh, phalanx.P("x")))
+    shards = x.addressable_shards
+    shards.pop()
+    assert [s.data.tolist() for s in x.addressable_shards] == [[0, 1], [2, 3]]
+    assert x.addressable_shards[0] is shards[0]
+    x.delete()
+    with pytest.raises(phalanx.errors.DeletedArrayError):
+        x.addressable_shards
+
+
+def test_attributes_that_arrays_lack_are_looked_up_without_python_code():
+    x = jnp.arange(2)
+    calls = []
+    sys.setprofile(lambda frame, event, arg: calls.append(frame.f_code.co_qualname) if event == "call" else None)
+    try:
+        found = hasattr(x, "__array_interface__")
+    finally:
+        sys.setprofile(None)
+    assert not found and not calls
+    with pytest.raises(AttributeError, match=r"^'Array' object has no attribute 'summ'$"):
+        x.summ

@@ -13,6 +13,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx.runtime.compiled_program import plan_transfers
 from phalanx.runtime.fast_path import opener
+from phalanx.spmd.call_arguments import Signature
 from phalanx.tree import tree_flatten, tree_leaves, tree_structure
 
 Pair = collections.namedtuple("Pair", "first second")
@@ -196,3 +197,67 @@ def test_a_static_argument_that_does_not_equal_itself_is_compiled_anew():
     f = phalanx.jit(lambda x, static: x * (static != static), static_argnums=1)
     for _ in range(3):
         assert f(2.0, float("nan")) == 2.0
+
+
+@pytest.fixture
+def flattenings(monkeypatch):
+    """The number of calls whose arguments were flattened, as a list of one entry for each."""
+    found, flatten = [], Signature.flatten
+    monkeypatch.setattr(Signature, "flatten", lambda *args: found.append(1) or flatten(*args))
+    return found
+
+
+def test_programs_that_are_called_in_turn_read_their_arguments_directly(flattenings):
+    f = phalanx.jit(lambda x: x + 1)
+    arrays = [jnp.ones(n) for n in (1, 2, 3, 4)]
+    for _ in range(3):
+        assert [f(x).shape for x in arrays] == [(1,), (2,), (3,), (4,)]
+    del flattenings[:]
+    for x in (*arrays, *arrays):
+        assert f(x).tolist() == [2.0] * x.size
+    assert not flattenings
+    f.clear_cache()
+    assert f(arrays[1]).tolist() == [2.0, 2.0] and flattenings
+
+
+def test_calls_of_a_compiled_stage_read_their_arguments_directly(flattenings):
+    stage = phalanx.jit(lambda x, n, *, y: {"sum": x["a"] * n + y}, static_argnums=1).lower({"a": FLOAT}, 2, y=FLOAT)
+    compiled = stage.compile()
+    expected = np.full(3, 3.0)
+    for args in (({"a": FLOAT}, 2), ({"a": FLOAT},)):  # static arguments may be omitted
+        for _ in range(3):
+            assert np.array_equal(compiled(*args, y=FLOAT)["sum"], expected)
+        del flattenings[:]
+        assert np.array_equal(compiled(*args, y=FLOAT)["sum"], expected)
+        assert not flattenings
+    # Host data, another static value and other types take the general path, which converts or explains.
+    assert np.array_equal(compiled({"a": np.ones(3, np.float32)}, y=FLOAT)["sum"], expected)
+    for wrong in (({"a": FLOAT}, 3), ({"a": INT}, 2)):
+        with pytest.raises(phalanx.errors.ArgumentTypeError, match="arguments of the types that it was compiled for"):
+            compiled(*wrong, y=FLOAT)
+    with pytest.raises(phalanx.errors.TraceError, match="expected an array, got"):
+        phalanx.make_jaxpr(lambda x: compiled({"a": x}, y=FLOAT))(FLOAT)
+    with phalanx.no_execution(True), pytest.raises(phalanx.errors.ForbiddenError):
+        compiled({"a": FLOAT}, y=FLOAT)
+    deleted = jnp.ones(3)
+    deleted.delete()
+    with pytest.raises(phalanx.errors.DeletedArrayError, match=r"x\['a'\]"):
+        compiled({"a": deleted}, y=FLOAT)
+
+
+def test_a_static_argument_whose_value_changed_is_another_argument():
+    class Size:
+        def __init__(self, n):
+            self.n = n
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+        def __hash__(self):
+            return self.n
+
+    f = phalanx.jit(lambda x, size: x * size.n, static_argnums=1)
+    size = Size(2)
+    assert [float(f(1.0, size)) for _ in range(3)] == [2.0] * 3
+    assert [float(f(1.0, Size(3))) for _ in range(3)] == [3.0] * 3
+    assert [float(f(1.0, Size(2))) for _ in range(3)] == [2.0] * 3

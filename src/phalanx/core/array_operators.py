@@ -67,7 +67,14 @@ guard_methods(Operators, "__len__ __setitem__")
 
 
 def install(methods: Mapping[str, Callable[..., Any] | property]) -> None:
-    """Make these functions the methods of arrays and tracers."""
+    """Make these functions the methods of arrays and tracers; there are no others."""
+    _define(methods)
+    # NumPy looks for attributes that arrays do not have, at each conversion; a failed look-up in C costs next to nothing.
+    if "__getattr__" in vars(Operators):
+        delattr(Operators, "__getattr__")
+
+
+def _define(methods: Mapping[str, Callable[..., Any] | property]) -> None:
     for name, method in methods.items():
         if isinstance(method, property):
             guarded: Any = property(api_boundary(method.fget)) if method.fget else method
@@ -90,4 +97,4 @@ def _import_first(name: str) -> Callable[..., Any]:
 
 
 _importing = {name: api_boundary(_import_first(name)) for name in DUNDERS}
-install(_importing)
+_define(_importing)

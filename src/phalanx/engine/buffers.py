@@ -37,6 +37,7 @@ _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 
 ALIGNMENT = 64  # bytes; XLA's CPU devices share host memory only at addresses that are multiples of this
+_CHEAP_TO_COPY = 1 << 12  # bytes
 WORTH_SHARING = 1 << 17  # bytes of a shard from which sharing host memory takes less time than copying it
 
 _HANDLER_OPTIONS: dict[str, bool] = (
@@ -45,7 +46,7 @@ _HANDLER_OPTIONS: dict[str, bool] = (
 
 
 def put_array(
-    value: Any, aval: Any, sharding: Any, device: Device, *, committed: bool = True, may_alias: bool = False
+    value: Any, aval: Any, sharding: Any, device: Device, committed: bool = True, may_alias: bool = False
 ) -> Buffer:
     """Transfer a host value to one device.
 
@@ -61,15 +62,7 @@ def put_array(
       The buffer; the transfer may still be running.
     """
     try:
-        return _device_put(
-            aval,
-            sharding,
-            [value],
-            [device],
-            committed,
-            host_buffer_semantics=_ALIAS if may_alias else _COPY,
-            enable_x64=True,
-        )
+        return _device_put(aval, sharding, [value], [device], committed, False, _ALIAS if may_alias else _COPY, True)
     except XlaRuntimeError as error:
         raise to_transfer_error(error) from None
 
@@ -100,21 +93,16 @@ def put_shards(
     if not may_alias and not apart:
         pieces = _with_own_memory(pieces)
     try:
-        return _device_put(
-            aval,
-            sharding,
-            pieces,
-            devices,
-            committed,
-            host_buffer_semantics=_ALIAS if may_alias else _COPY,
-            enable_x64=True,
-        )
+        return _device_put(aval, sharding, pieces, devices, committed, False, _ALIAS if may_alias else _COPY, True)
     except XlaRuntimeError as error:
         raise to_transfer_error(error) from None
 
 
 def _with_own_memory(pieces: Sequence[Any]) -> list[Any]:
     """Copy shards that start at the same address as another one, which jaxlib would transfer only once per call."""
+    # Copying small shards takes less time than reading their addresses.
+    if all(isinstance(p, np.ndarray) and p.nbytes <= _CHEAP_TO_COPY for p in pieces):
+        return [p.copy() for p in pieces]
     addresses = [p.__array_interface__["data"][0] if isinstance(p, np.ndarray) else object() for p in pieces]
     # An object that equals no other stands for the address of a value that is no NumPy array.
     last = {address: i for i, address in enumerate(addresses)}

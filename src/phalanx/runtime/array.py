@@ -91,12 +91,10 @@ class Shard:
       ((slice(None, None, None),), 0, [0.0, 1.0, 2.0])
     """
 
-    __slots__ = ("_data", "device", "index", "replica_id")
+    __slots__ = ("data", "device", "index", "replica_id")
 
     def __init__(self, device: Any, index: tuple, replica_id: int, data: Any):
-        self.device, self.index, self.replica_id, self._data = device, index, replica_id, data
-
-    data = property(lambda self: self._data)
+        self.device, self.index, self.replica_id, self.data = device, index, replica_id, data
 
     def __repr__(self) -> str:
         return f"Shard(device={self.device}, index={self.index}, replica_id={self.replica_id})"
@@ -118,7 +116,7 @@ class Array(Operators, metaclass=_ArrayMeta):
       ((3,), 'float32', True)
     """
 
-    __slots__ = ("__weakref__", "_buffer", "_host", "_type")
+    __slots__ = ("__weakref__", "_buffer", "_host", "_shards", "_type")
 
     def __init__(self, buffer: Any, type: ArrayType):
         self._buffer = buffer
@@ -157,13 +155,17 @@ class Array(Operators, metaclass=_ArrayMeta):
     @property
     def addressable_shards(self) -> list[Shard]:
         """The shards on this process's devices; their arrays share memory with this one."""
+        buffer = self._live()
+        if hasattr(self, "_shards"):
+            return [*self._shards]
         here = [s for s in self.sharding.shards(self.shape) if s.device in self.sharding.addressable_devices]
         aval = self.aval.with_shape(self.sharding.shard_shape(self.shape))
         types = [ArrayType(aval, single_device_sharding(s.device), True) for s in here]
-        return [
+        self._shards = [
             Shard(s.device, s.index, s.replica_id, Array(piece, type))
-            for s, piece, type in zip(here, buffers.shards(self._live(), exposed=True), types, strict=True)
+            for s, piece, type in zip(here, buffers.shards(buffer, exposed=True), types, strict=True)
         ]
+        return [*self._shards]
 
     @property
     def global_shards(self) -> list[Shard]:
@@ -199,8 +201,9 @@ class Array(Operators, metaclass=_ArrayMeta):
     def delete(self) -> None:
         """Free the buffers now; using the array afterwards is an error."""
         self._buffer.delete()
-        if hasattr(self, "_host"):
-            del self._host
+        for name in ("_host", "_shards"):
+            if hasattr(self, name):
+                delattr(self, name)
 
     def is_deleted(self) -> bool:
         """Whether the buffers were freed or donated.
@@ -253,28 +256,28 @@ class Array(Operators, metaclass=_ArrayMeta):
     @property
     def _value(self) -> np.ndarray:
         """The value on the host: assembled from one replica, kept, read-only."""
+        host: np.ndarray | None = getattr(self, "_host", None)  # A caught AttributeError would take longer.
+        if host is not None:
+            return host
+        if isinstance(self.dtype, dtypes.KeyDtype):
+            raise ArgumentTypeError(
+                "conversion to a NumPy array",
+                expected="an array of numbers",
+                got=f"random keys, {self.aval}",
+                fix="convert phalanx.random.key_data(keys), the words of the keys",
+            )
+        if self.dtype == dtypes.float0:
+            return np.zeros(self.shape, dtypes.float0)
         try:
-            return self._host
-        except AttributeError:
-            if isinstance(self.dtype, dtypes.KeyDtype):
-                raise ArgumentTypeError(
-                    "conversion to a NumPy array",
-                    expected="an array of numbers",
-                    got=f"random keys, {self.aval}",
-                    fix="convert phalanx.random.key_data(keys), the words of the keys",
-                ) from None
-            if self.dtype == dtypes.float0:
-                return np.zeros(self.shape, dtypes.float0)
-            try:
-                self._host = self._assemble()
-            except XlaRuntimeError as error:
-                raise unwrap_callback_error(error) from None
-            return self._host
+            self._host = self._assemble()
+        except XlaRuntimeError as error:
+            raise unwrap_callback_error(error) from None
+        return self._host
 
     def _assemble(self) -> np.ndarray:
         buffer = self._live()
         sharding = self.sharding
-        if len(sharding.device_set) == 1:
+        if sharding.num_devices == 1:
             return buffers.to_host(buffer)
         if sharding.unreduced_over:
             raise ShardingError(

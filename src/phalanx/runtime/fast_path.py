@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.core import get_aval
 from phalanx.engine.cache import memoize
-from phalanx.engine.pytree import flatten_one_level
+from phalanx.engine.pytree import PyTreeDef, flatten, flatten_one_level
 from phalanx.runtime import transfer
 from phalanx.runtime.array import Array, ArrayType
 
@@ -67,21 +67,24 @@ class _Writer:
     """
 
     def __init__(self, types: Sequence[ArrayType], moves: Sequence[tuple]):
-        self.types = list(types)
+        self.types = types
         self.moves = {i: (type, place) for i, type, place in moves}
         self.lines = ["def opened(args, kwargs):"]
         self.constants: dict[str, Any] = {"flatten_one_level": flatten_one_level}
         self.names: dict[int, str] = {}
         self.buffers: list[str] = []
+        self.arrays: list[int] = []  # the leaves that are arrays on devices already
 
     def write(self, args: tuple, kwargs: dict, statics: dict) -> None:
         """Write the whole function."""
-        self.unless(f"len(args) == {len(args)} and len(kwargs) == {len(kwargs)}")
+        self.unless(f"len(args) == {len(args)} and " + (f"len(kwargs) == {len(kwargs)}" if kwargs else "not kwargs"))
         # Keyword arguments are read in sorted order, in which flattening numbers their leaves.
         given = {i: (x, f"args[{i}]") for i, x in enumerate(args)}
         given |= {name: (kwargs[name], f"kwargs[{self.key(name)}]") for name in sorted(kwargs)}
         for key, static in statics.items():
-            self.unless(f"{self.constant(type(static))}({given.pop(key)[1]}) == {self.constant(static)}")
+            place, wrap = given.pop(key)[1], self.constant(type(static))
+            same = f"{place} is {self.constant(static.value)} or " if _equals_itself(static.value) else ""
+            self.unless(f"{same}{wrap}({place}) == {self.constant(static)}")
         # An explicit stack, reversed, so that leaves are numbered in the order of flattening.
         count, waiting = 0, [*given.values()][::-1]
         while waiting:
@@ -94,9 +97,13 @@ class _Writer:
             node, children = f"n{count}", [*opened[0]]
             self.lines.append(f" {node} = {place}")
             waiting += [*zip(children, self.node(node, type(value), opened[1], len(children)), strict=True)][::-1]
-        # One comparison of two lists takes half as long to compile as a comparison of each type.
-        found = ", ".join(f"x{i}._type" for i in range(len(self.types)))
-        self.unless(f"[{found}] == {self.constant(self.types)}")
+        if len(self.arrays) == 1:
+            (i,) = self.arrays
+            self.unless(f"x{i}._type is {self.constant(self.types[i])}")
+        elif self.arrays:
+            # One comparison of two lists takes half as long to compile as a comparison of each type.
+            found = ", ".join(f"x{i}._type" for i in self.arrays)
+            self.unless(f"[{found}] == {self.constant([self.types[i] for i in self.arrays])}")
         self.lines.append(f" return [{', '.join(self.buffers)}]")
 
     def node(self, name: str, kind: type, data: Any, count: int) -> list[str]:
@@ -116,15 +123,14 @@ class _Writer:
     def leaf(self, i: int, place: str) -> None:
         """Write the code for one leaf and for its buffer."""
         wanted, move = self.moves.get(i, (None, None))
-        buffer = f"x{i}._buffer"
-        # A host value is transferred by the reader; afterwards it has the type of the array on the devices.
         if self.types[i].sharding is None:
-            place = f"{self.constant(HostLeaf(i, self.types[i].aval, wanted, move).send)}({place})"
-            self.types[i] = wanted
-        elif move is not None:
-            buffer = f"{self.constant(move)}(x{i}, {self.constant(wanted)})._buffer"
+            self.lines.append(f" x{i} = {self.constant(host_sender(self.types[i].aval, wanted, move))}({place})")
+            self.buffers.append(f"x{i}")
+            return
         self.lines.append(f" x{i} = {place}")
-        self.buffers.append(buffer)
+        self.arrays.append(i)
+        moved = f"x{i}" if move is None else f"{self.constant(move)}(x{i}, {self.constant(wanted)})"
+        self.buffers.append(f"{moved}._buffer")
 
     def unless(self, condition: str) -> None:
         """Write a check: the reader returns None unless the condition holds."""
@@ -142,35 +148,49 @@ class _Writer:
         return name
 
 
+_IMMUTABLE = frozenset({int, float, bool, str, bytes})
+
+
+def _equals_itself(value: Any) -> bool:
+    """Whether a static argument that is the same object as before must be equal to what it was then."""
+    return type(value) in _IMMUTABLE or type(value).__eq__ is object.__eq__
+
+
 _HOST_LEAVES = transfer.HOST_SCALARS | {np.ndarray}  # classes that are never nodes of a pytree
 
 
-class HostLeaf:
-    """An argument from the host, in calls like an earlier one.
+def host_sender(aval: Any, type: ArrayType, place: Callable) -> Callable[[Any], Any]:
+    """Make the function that sends an argument from the host, in calls like an earlier one, and returns its buffer.
 
     Args:
-      position: its position.
       aval: its type in the earlier call.
       type: the type of the array on the devices.
       place: the function of `plan_transfers` that transfers it.
+
+    Returns:
+      A function of the argument. It raises ValueError for a value of another type, or one that is not on the host.
     """
+    send_array = transfer.make_host_sender(type)
+    shape, dtype = None if aval.weak_type else aval.shape, aval.dtype  # No NumPy array is weakly typed.
 
-    __slots__ = ("aval", "dtype", "place", "placing", "position", "shape", "type")
-
-    def __init__(self, position: int, aval: Any, type: ArrayType, place: Callable):
-        self.position, self.aval, self.type, self.place = position, aval, type, place
-        self.placing = transfer.make_host_placer(type)
-        self.shape, self.dtype = None if aval.weak_type else aval.shape, aval.dtype  # No NumPy array is weakly typed.
-
-    def send(self, x: Any) -> Array:
-        """Transfer another value of the same type.
-
-        Raises:
-          ValueError: it has another type, or is not on the host.
-        """
-        if x.__class__ is np.ndarray and x.shape == self.shape and x.dtype == self.dtype:
-            return self.placing(x)
-        if x.__class__ in _HOST_LEAVES and get_aval(x) is self.aval:
+    def send(x: Any) -> Any:
+        if x.__class__ is np.ndarray and x.shape == shape and x.dtype == dtype:
+            return send_array(x)
+        if x.__class__ in _HOST_LEAVES and get_aval(x) is aval:
             # The less frequent cases: scalars, whose abstract value is interned and compared by identity.
-            return self.place(x, self.type)
-        raise ValueError(f"argument {self.position} is of another type")
+            return place(x, type)._buffer
+        raise ValueError("an argument of another type")
+
+    return send
+
+
+_LEAF = flatten(0)[1]
+
+
+def result_wrapper(tree: PyTreeDef, types: Sequence[ArrayType]) -> Callable[[Sequence[Any]], Any]:
+    """Make the function that wraps the buffers of results in arrays of these types, in the structure of the result."""
+    if tree == _LEAF:
+        (type,) = types
+        return lambda out: Array(out[0], type)
+    unflatten = tree.unflatten
+    return lambda out: unflatten(map(Array, out, types))

@@ -82,46 +82,47 @@ def put_shared(x: Any, type: ArrayType) -> Array:
     return scalar_array(x, type) if _is_scalar(x) else put_typed(x, type)
 
 
-def from_numpy(x: np.ndarray, type: ArrayType) -> Array:
-    """An array of the given type from host data; each device receives only its shard."""
-    return make_host_placer(type)(x)
+def from_numpy(x: np.ndarray, type: ArrayType, lent: bool = False) -> Array:
+    """An array of the given type from host data, which may be lent; each device receives only its shard."""
+    return Array(make_host_sender(type, lent)(x), type)
 
 
-@memoize("runtime.host_placers", 4096)
-def make_host_placer(type: ArrayType, lent: bool = False) -> Callable[[np.ndarray], Array]:
-    """Prepare `from_numpy` for one type: everything that does not depend on the data is computed here.
+@memoize("runtime.host_senders", 4096)
+def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarray], buffers.Buffer]:
+    """Prepare the transfer of host data to buffers of one type: only what depends on the data is left for each call.
 
     With `lent`, devices may share the memory of the data, which must not be written to again.
     """
     aval, sharding, committed = physical_aval(type.aval), type.sharding, type.committed
+    dtype = aval.dtype
     # The common case has its own function without loops: it runs for each scalar and host argument.
     if sharding.num_devices == 1:
         (device,) = sharding.device_set
 
-        def place(x: np.ndarray) -> Array:
-            x = x if x.dtype == aval.dtype else x.astype(aval.dtype)
-            return Array(buffers.put_array(x, aval, sharding, device, committed=committed, may_alias=lent), type)
+        def send(x: np.ndarray) -> buffers.Buffer:
+            x = x if x.dtype == dtype else x.astype(dtype)
+            return buffers.put_array(x, aval, sharding, device, committed, lent)
 
-        return place
+        return send
     if sharding.unreduced_over:
-        place_values = make_host_placer(ArrayType(type.aval, sharding.summed, committed), lent)
-        return lambda x: reshard(place_values(x), type)
+        values = ArrayType(type.aval, sharding.summed, committed)
+        return lambda x: reshard(Array(make_host_sender(values, lent)(x), values), type)._buffer
     places = sharding.addressable_devices_indices_map(aval.shape)
     put = functools.partial(buffers.put_shards, aval, sharding, devices=list(places), committed=committed)
     is_in_runs = aval.size > 0 and sharding.contiguous_order(aval.shape) is not None
     shares = is_in_runs and not lent and _is_worth_sharing(aval, sharding)
 
-    def place_pieces(x: np.ndarray) -> Array:
+    def send_pieces(x: np.ndarray) -> buffers.Buffer:
         if shares:
-            own = buffers.aligned(aval.shape, aval.dtype)
+            own = buffers.aligned(aval.shape, dtype)
             own[...] = x
             x = own
-        elif x.dtype != aval.dtype:
-            x = x.astype(aval.dtype)
+        elif x.dtype != dtype:
+            x = x.astype(dtype)
         pieces = [x[index] for index in places.values()]
-        return Array(put(pieces, may_alias=shares or lent, apart=is_in_runs and x.flags.c_contiguous), type)
+        return put(pieces, may_alias=shares or lent, apart=is_in_runs and x.flags.c_contiguous)
 
-    return place_pieces
+    return send_pieces
 
 
 def _is_worth_sharing(aval: ShapedArray, sharding: Any) -> bool:

@@ -73,9 +73,10 @@ class Sharding(ShardingBase):
       (True, True)
     """
 
-    __slots__ = ("__weakref__", "_memo", "is_fully_replicated", "non_default_memory_kind")
+    __slots__ = ("__weakref__", "_memo", "is_fully_replicated", "memory_kind", "non_default_memory_kind")
     _fields: ClassVar[tuple[str, ...]]  # names of the constructor's arguments except the memory kind
     _memo: dict[Any, Any]
+    memory_kind: str | None  # that holds the array; None if the devices have only one kind, or are not attached
     non_default_memory_kind: str | None  # None for the default memory, however it was given
     is_fully_replicated: bool  # whether every device holds the full array
     _internal_device_list: DeviceList  # the devices as jaxlib's list
@@ -107,11 +108,6 @@ class Sharding(ShardingBase):
     def canonical(self) -> Self:
         """The representative of all spellings of this placement, for use in cache keys."""
         return self
-
-    @property
-    def memory_kind(self) -> str | None:
-        """The kind of memory that holds the array; None if the devices have only one, or are not attached."""
-        return self.non_default_memory_kind or cast(str | None, self._internal_device_list.default_memory_kind)
 
     @property
     def unreduced_over(self) -> tuple[Any, ...]:
@@ -361,6 +357,8 @@ def intern_sharding(
         ShardingBase.__init__(sharding)
         for name, value in (attributes | {"_memo": {}, "non_default_memory_kind": memory_kind}).items():
             setattr(sharding, name, value)
+        # An attribute, since jaxlib reads it twice in each transfer.
+        sharding.memory_kind = memory_kind or (sharding._internal_device_list.default_memory_kind if devices else None)
         return cast(S, sharding)
 
     return table.get_or_make((cls, *arguments, memory_kind), make)

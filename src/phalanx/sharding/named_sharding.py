@@ -89,11 +89,6 @@ class NamedSharding(Sharding):
         )
 
     @property
-    def memory_kind(self) -> str | None:
-        """See `Sharding.memory_kind`."""
-        return super().memory_kind if isinstance(self.mesh, Mesh) else self.non_default_memory_kind
-
-    @property
     def unreduced_over(self) -> tuple[Any, ...]:
         """See `Sharding.unreduced_over`."""
         spec = self.spec

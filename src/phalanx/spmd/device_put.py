@@ -129,7 +129,7 @@ def _put_one(x: ArrayLike, sharding: Sharding | None, shares: bool | None) -> Ar
     if not (shares and isinstance(x, np.ndarray)):
         return transfer.put(x, sharding)
     placed = ArrayType(get_aval(x), sharding or transfer.default_sharding(), sharding is not None)
-    return transfer.make_host_placer(placed, lent=True)(x)
+    return transfer.from_numpy(x, placed, lent=True)
 
 
 def _bind(x: ArrayLike, sharding: Sharding | None) -> Any:

@@ -33,13 +33,13 @@ from phalanx.core import (
 )
 from phalanx.engine import Cache, Device, api_boundary, cache, client, hide_frames, mark_api_boundary, monitoring
 from phalanx.runtime import (
-    Array,
     ArrayType,
     compiled_program,
     concrete_type,
     eager_dispatch,
     explain_failure,
     opener,
+    result_wrapper,
     transfer,
 )
 from phalanx.sharding import UNSPECIFIED
@@ -58,7 +58,7 @@ _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 
 _type_of = operator.attrgetter("_type")
 # Compared with the context of a call by identity. None is no context, so the first call takes the slow path.
-_NO_HIT: tuple = (None,) * 6
+_NO_HIT: tuple = (None,) * 5
 DEFAULT_OPTIONS: dict[str, Any] = dict(
     in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
 )
@@ -86,26 +86,27 @@ class Inline(enum.Enum):
 
 
 class _Entry(compiled_program.CompiledCall):
-    """A cached executable together with the argument reader and the structure of the results."""
+    """A cached executable together with the structure of the results."""
 
-    __slots__ = ("open", "unflatten")
+    __slots__ = ("hit", "out_tree")
 
     def __init__(self, compiled: compiled_program.CompiledProgram, moves: list, out_tree: PyTreeDef):
         super().__init__(compiled, moves)
-        self.unflatten = out_tree.unflatten
-        self.open: Any = None  # the argument reader, generated when the entry is hit for the first time
+        self.out_tree = out_tree
+        # What a hit needs: argument reader, context, executable and result wrapper. Generated at the first one.
+        self.hit: tuple | None = None
 
 
 class _EntryWithRefs:
     """A cached program that reads or writes mutable array references: each call binds it to their values."""
 
-    __slots__ = ("traced", "unflatten")
+    __slots__ = ("out_tree", "traced")
 
     is_plain = False
 
     def __init__(self, traced: Traced):
         self.traced = traced
-        self.unflatten = traced.out_tree.unflatten
+        self.out_tree = traced.out_tree
 
     def __call__(self, leaves: Sequence[Any], name_of: Callable[[int], str]) -> list:
         return bind_program(self.traced.program, leaves, name=self.traced.fun_name, options=self.traced.options)
@@ -182,12 +183,13 @@ class Jit:
         self._name = getattr(fun, "__name__", type(fun).__name__)
         self._programs = _programs_of(fun, options) if type(self) is Jit else _Programs()
         self._calls, self._traces = self._programs.calls, self._programs.traces
-        self._last = [_NO_HIT]  # argument reader, context and executable of the most recent cache hit
+        self._last = [_NO_HIT]  # the most recent hit
+        self._next: Cache[Any, tuple] = Cache("spmd.jit_successors", 64)  # the hit that followed, by argument reader
 
     def function(self) -> Callable:
         """The callable for users: a Python function, because calling an object with `__call__` is slower."""
         # Local variables: reading them from the closure is faster than attributes of `self` or globals.
-        call_slowly, find, last, wrap = self._call, self._find, self._last, Array
+        call_slowly, find, last = self._call, self._find, self._last
 
         @wraps(self._fun)
         def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -195,7 +197,7 @@ class Jit:
                 if state.trace is not None:
                     return call_slowly(args, kwargs)
                 # One read of a list element: another thread may replace the tuple, but never leaves it half written.
-                open_alike, context, run, handlers, out_types, unflatten = last[0]
+                open_alike, context, run, handlers, wrap = last[0]
                 buffers = None
                 if current_scope().context is context:  # Most calls are like the one before.
                     try:
@@ -206,13 +208,13 @@ class Jit:
                     found = find(args, kwargs)
                     if found is None:
                         return call_slowly(args, kwargs)
-                    buffers, run, handlers, out_types, unflatten = found
+                    buffers, (_, _, run, handlers, wrap) = found
                 try:
                     out = run(buffers).consume_with_handlers(handlers)
                 except Exception as error:
                     self._explain_failure(error, args, kwargs)
                     raise
-                return unflatten(map(wrap, out, out_types))
+                return wrap(out)
             except Exception as error:
                 hide_frames(error)
                 raise
@@ -235,9 +237,20 @@ class Jit:
             raise
 
     def _find(self, args: tuple, kwargs: dict) -> tuple | None:
-        """The buffers of the arguments and the parts of the cache entry that a hit needs; None for the slow path."""
-        leaves, structure = self._signature.flatten(args, kwargs)
+        """The buffers of the arguments and the hit that they belong to; None for the slow path."""
         context = current_scope().context  # Read once, since another thread may set an option.
+        last = self._last[0][0]
+        # Programs for several signatures tend to be called in turn.
+        hit = self._next.get(last)
+        if hit is not None and hit[1] is context:
+            try:
+                buffers = hit[0](args, kwargs)
+            except Exception:
+                buffers = None
+            if buffers is not None:
+                self._last[0] = hit
+                return buffers, hit
+        leaves, structure = self._signature.flatten(args, kwargs)
         try:
             types = [*map(_type_of, leaves)]
         except AttributeError:  # Python or NumPy values among the arguments
@@ -250,16 +263,17 @@ class Jit:
         if entry is None or not entry.is_plain:
             return None
         try:
-            if entry.open is None:
-                entry.open = opener(args, kwargs, structure[1], types, entry.moves)
-            buffers = entry.open(args, kwargs)
+            if entry.hit is None:
+                read = opener(args, kwargs, structure[1], types, entry.moves)
+                wrap = result_wrapper(entry.out_tree, entry.out_types)
+                entry.hit = read, context, entry.run, entry.handlers, wrap
+            buffers = entry.hit[0](args, kwargs)
         except Exception:  # The slow path reports the error.
             return None
         if buffers is None:
             return None
-        work = entry.run, entry.handlers, entry.out_types, entry.unflatten
-        self._last[0] = (entry.open, context, *work)
-        return buffers, *work
+        self._last[0] = self._next[last] = entry.hit
+        return buffers, entry.hit
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """The slow path: cache misses, calls under a transformation, `disable_jit` and `debug_nans`."""
@@ -280,7 +294,7 @@ class Jit:
         out = entry(call.leaves, lambda i: f"{self._name}, argument {call.path(i)}")
         if current_scope().context.debug_nans or current_scope().context.debug_infs:
             self._check(out, call)
-        return entry.unflatten(out)
+        return tree_unflatten(entry.out_tree, out)
 
     def _check_refs(self, call: CallArguments, traced: Traced) -> None:
         """Refuse a mutable array reference that is passed twice, or passed and closed over."""
@@ -419,6 +433,7 @@ class Jit:
     def clear_cache(self) -> None:
         """Drop all traced and compiled programs of this function."""
         self._programs.clear()
+        self._next.clear()
         self._last[0] = _NO_HIT
 
     def _cache_size(self) -> int:

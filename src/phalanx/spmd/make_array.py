@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import DTypeError, ShapedArray, ShapeError, ShardingError, dtypes, get_aval, physical_aval
-from phalanx.engine import buffers, explicit_transfer
-from phalanx.runtime import Array, ArrayType, Format, non_default_memory_kind, to_default_memory, transfer
+from phalanx.engine import buffers, explicit_transfer, memoize
+from phalanx.runtime import Array, ArrayType, Format, to_default_memory, transfer
 from phalanx.sharding import Sharding, to_sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
@@ -59,46 +59,53 @@ def make_array_from_callback(
     shape = tuple(shape)
     sharding = _as_sharding(sharding, "make_array_from_callback, sharding")
     shard_shape = sharding.shard_shape(shape, where="make_array_from_callback, sharding")
-    places = sharding.addressable_devices_indices_map(shape)
-    # Replicas share one call of data_callback: slices are unhashable in Python 3.11, hence `_index_key`.
-    made: dict[Any, Any] = {}
-    for index in places.values():
-        key = _index_key(index)
-        if key in made:
+    devices, indices, numbers = _distinct_shards(sharding, shape)
+    made = [data_callback(index) for index in indices]
+    wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
+    last: tuple = ()
+    for index, data in zip(indices, made, strict=True):
+        if type(data) is np.ndarray and (data.shape, data.dtype) == last:
             continue
-        made[key] = data = data_callback(index)
-        if np.shape(data) != shard_shape:
+        held = get_aval(data)
+        if held.shape != shard_shape:
             raise ShapeError(
                 "make_array_from_callback, data_callback",
                 expected=f"values of shape {shard_shape} for {index}",
-                got=f"shape {np.shape(data)}",
+                got=f"shape {held.shape}",
                 fix="return array[index] for the index that data_callback receives",
             )
-    wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
-    for data in made.values():
-        found = get_aval(data).dtype
-        wanted = wanted or found
-        if found != wanted:
+        wanted = wanted or held.dtype
+        if held.dtype != wanted:
             raise DTypeError(
                 "make_array_from_callback, data_callback",
                 expected=f"values of one dtype, {dtypes.short_name(wanted)}",
-                got=dtypes.short_name(found),
+                got=dtypes.short_name(held.dtype),
                 fix=f"convert the values that data_callback returns to {dtypes.short_name(wanted)}",
             )
+        last = held.shape, getattr(data, "dtype", None)
+    # The shards are in the default memory of their devices; the assembled array moves to the sharding's memory.
+    array_type = ArrayType(ShapedArray(shape, wanted), to_default_memory(sharding), True)
     with explicit_transfer():
-        shards = [
-            transfer.put(made[_index_key(index)], transfer.single_device_sharding(d)) for d, index in places.items()
-        ]
-        array_type = ArrayType(ShapedArray(shape, wanted), sharding, True)
-        if non_default_memory_kind(sharding) is None:
-            return assemble_array(shards, array_type)
-        # The shards are in the default memory of their devices; the assembled array moves to the sharding's memory.
-        joined = assemble_array(shards, ArrayType(array_type.aval, to_default_memory(sharding), True))
-        return reshard([joined], [sharding], [True])[0]
+        if any(type(data) is Array for data in made):
+            pairs = zip(numbers, devices, strict=True)
+            shards = [transfer.put(made[i], transfer.single_device_sharding(device)) for i, device in pairs]
+            joined = assemble_array(shards, array_type)
+        else:
+            hosted = [np.asarray(data, wanted) for data in made]
+            pieces = [hosted[i] for i in numbers]
+            joined = Array(buffers.put_shards(array_type.aval, array_type.sharding, pieces, devices), array_type)
+        return joined if array_type.sharding is sharding else reshard([joined], [sharding], [True])[0]
 
 
-def _index_key(index: tuple[slice, ...]) -> tuple:
-    return tuple([(s.start, s.stop) for s in index])
+@memoize("spmd.distinct_shards", 1024)
+def _distinct_shards(sharding: Sharding, shape: tuple[int, ...]) -> tuple[list, list, list]:
+    """The devices of this process, the distinct slices on them, and for each device the number of its slices."""
+    places = sharding.addressable_devices_indices_map(shape)
+    # Slices are unhashable in Python 3.11.
+    keys = [tuple([(s.start, s.stop) for s in index]) for index in places.values()]
+    distinct = dict(zip(keys, places.values(), strict=True))
+    number = {key: i for i, key in enumerate(distinct)}
+    return [*places], [*distinct.values()], [number[key] for key in keys]
 
 
 def make_array_from_single_device_arrays(
@@ -133,7 +140,7 @@ def make_array_from_single_device_arrays(
     shard_shape = sharding.shard_shape(shape, where="make_array_from_single_device_arrays, sharding")
     places = sharding.addressable_devices_indices_map(shape)
     # Keyed by device, since users may pass the shards in any order.
-    by_device = {x.device: x for x in arrays if len(x.sharding.device_set) == 1}
+    by_device = {x.sharding._device_assignment[0]: x for x in arrays if x.sharding.num_devices == 1}
     if len(arrays) != len(places) or by_device.keys() != places.keys():
         raise ShardingError(
             where,
