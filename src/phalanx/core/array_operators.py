@@ -69,7 +69,7 @@ guard_methods(Operators, "__len__ __setitem__")
 def install(methods: Mapping[str, Callable[..., Any] | property]) -> None:
     """Make these functions the methods of arrays and tracers; there are no others."""
     _define(methods)
-    # NumPy looks for attributes that arrays do not have, at each conversion; a failed look-up in C costs next to nothing.
+    # NumPy looks for attributes that arrays lack, at each conversion; a failed look-up in C costs next to nothing.
     if "__getattr__" in vars(Operators):
         delattr(Operators, "__getattr__")
 

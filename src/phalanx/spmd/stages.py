@@ -429,9 +429,10 @@ class Compiled(_LaterStage):
         self._traced, self.refs = traced, refs
         self.program = program
         self._seen: tuple | None = None  # types and context of the previous call
-        self._reader: Any = None  # reads the buffers of arguments like those of two calls in a row
-        self._context: Any = None  # the context of these calls
-        self._wrap = result_wrapper(traced.out_tree, program.out_types)
+        # Of arguments like those of two calls in a row: what reads their buffers and wraps the results, in which context.
+        self._reader: Any = None
+        self._wrap: Any = None
+        self._context: Any = None
 
     out_avals = property(lambda self: self._traced.program.out_avals)
 
@@ -578,7 +579,8 @@ class Compiled(_LaterStage):
         seen = [*map(concrete_type, call.leaves)], current_scope().context
         if seen == self._seen and not self.program.has_effects:
             moves = compiled_program.plan_transfers(seen[0], self.program.lowered)
-            self._reader, self._context = opener(args, kwargs, statics, seen[0], moves), seen[1]
+            self._reader = opener(args, kwargs, statics, seen[0], moves)
+            self._wrap, self._context = result_wrapper(self.out_tree, self.program.out_types), seen[1]
         self._seen = seen
         return tree_unflatten(self.out_tree, out)
 
