@@ -429,7 +429,7 @@ class Compiled(_LaterStage):
         self._traced, self.refs = traced, refs
         self.program = program
         self._seen: tuple | None = None  # types and context of the previous call
-        # Of arguments like those of two calls in a row: what reads their buffers and wraps the results, in which context.
+        # For arguments like those of two calls in a row: argument reader, result wrapper and context.
         self._reader: Any = None
         self._wrap: Any = None
         self._context: Any = None
@@ -530,7 +530,8 @@ class Compiled(_LaterStage):
                 try:
                     return self._wrap(self.program._run(buffers).consume_with_handlers(self.program._handlers))
                 except Exception as error:
-                    self._explain_failure(error, self._split(args, kwargs)[0])
+                    call, _ = self._split(args, kwargs)
+                    explain_failure(error, call.leaves, self._argument_name(call))
                     raise
         return self._call(args, kwargs)
 
@@ -543,10 +544,9 @@ class Compiled(_LaterStage):
             return known.signature.split(*known.with_statics(args, kwargs)), ()
         return call, call.statics
 
-    def _explain_failure(self, error: Exception, call: CallArguments) -> None:
-        explain_failure(
-            error, call.leaves, lambda i: f"call of compiled {self._traced.fun_name}, argument {call.path(i)}"
-        )
+    def _argument_name(self, call: CallArguments) -> Callable[[int], str]:
+        """The user's name for each argument, in errors."""
+        return lambda i: f"call of compiled {self._traced.fun_name}, argument {call.path(i)}"
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """Run the program, with all checks of the arguments."""
@@ -572,13 +572,13 @@ class Compiled(_LaterStage):
         try:
             out = self.program([x._buffer for x in leaves])
         except Exception as error:
-            self._explain_failure(error, call)
+            explain_failure(error, leaves, self._argument_name(call))
             raise
         if self.refs is not None:
             return tree_unflatten(self.out_tree, self.refs.write(call.leaves, out))
         seen = [*map(concrete_type, call.leaves)], current_scope().context
         if seen == self._seen and not self.program.has_effects:
-            moves = compiled_program.plan_transfers(seen[0], self.program.lowered)
+            moves = compiled_program.plan_transfers(seen[0], self.program.lowered, self._argument_name(call))
             self._reader = opener(args, kwargs, statics, seen[0], moves)
             self._wrap, self._context = result_wrapper(self.out_tree, self.program.out_types), seen[1]
         self._seen = seen
