@@ -1,5 +1,6 @@
 """The options `graph` and `graph_updates`: shared references, changes of structure, and results that alias arguments."""
 
+import asyncio
 import functools
 import threading
 
@@ -44,15 +45,44 @@ def test_defaults_hold_at_once_in_a_block_and_in_calls_of_a_decorated_function()
         return nnx.set_graph_updates.current_value()
 
     assert nnx.set_graph_updates.current_value() and not current() and nnx.set_graph_updates.current_value()
-    setting = nnx.set_graph_mode(False)
-    try:
+    with nnx.set_graph_mode(True):
+        nnx.set_graph_mode(False)
         seen = []
         thread = threading.Thread(target=lambda: seen.append(nnx.set_graph_mode.current_value()))
         thread.start()
         thread.join()
         assert seen == [True] and not nnx.set_graph_mode.current_value()
+    assert nnx.set_graph_mode.current_value()
+
+
+def test_defaults_are_options_which_a_finished_block_leaves_to_global_updates():
+    with nnx.set_graph_mode(False), nnx.use_eager_sharding(False), nnx.var_defaults(ref=True):
+        pass
+    assert dict(nnx.var_defaults()) == {"hijax": False, "ref": False} and nnx.using_eager_sharding()
+    try:
+        phalanx.config.update("nnx_graph_mode", False)
+        phalanx.config.update("flax_hijax_variable", True)
+        assert not nnx.set_graph_mode.current_value() and nnx.var_defaults().hijax and nnx.Param(1.0).hijax
     finally:
-        setting.__exit__(None, None, None)
+        phalanx.config.update("nnx_graph_mode", True)
+        phalanx.config.update("flax_hijax_variable", False)
+
+
+def test_tasks_have_their_own_defaults_rules_and_contexts():
+    async def work(value, entered):
+        with nnx.set_graph_mode(value), nnx.logical_axis_rules({"a": str(value)}), nnx.update_context(str(value)):
+            entered.append(value)
+            while len(entered) < 2:
+                await asyncio.sleep(0)
+            nnx.current_update_context(str(value))
+            spec = nnx.get_partition_spec(nnx.Param(1.0, out_sharding=("a",))).value
+            return nnx.set_graph_mode.current_value(), tuple(spec)
+
+    async def work_together():
+        entered = []
+        return await asyncio.gather(work(False, entered), work(True, entered))
+
+    assert asyncio.run(work_together()) == [(False, ("False",)), (True, ("True",))]
 
 
 @pytest.mark.parametrize(("graph", "updates"), MODES)
@@ -267,17 +297,6 @@ def test_a_captured_module_cannot_be_returned():
         nnx.jit(lambda: outside)()
     with pytest.raises(TypeError, match="setting 'kind'"):
         phalanx.jit(lambda: setattr(outside, "kind", "x"))()
-
-
-def test_variables_that_plain_transformations_would_change_are_refused():
-    for name in ("hijax", "ref"):
-        with pytest.raises(ArgumentError) as error:
-            nnx.Param(1.0, **{name: True})
-        assert str(error.value) == (
-            f"Param, argument {name}: expected False, since plain transformations such as phalanx.jit do not change "
-            "variables, got True.\n  Fix: omit it, and use the nnx transformation (nnx.jit, nnx.grad, nnx.vmap, ...)."
-        )
-        assert float(nnx.Param(1.0, **{name: False}).value) == 1.0
 
 
 @pytest.mark.parametrize("graph", [True, False])

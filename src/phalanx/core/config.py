@@ -103,6 +103,7 @@ class OptionScope:
         return self.overrides[name] if name in self.overrides else _global_values[name]
 
 
+NOT_SET: Final[Any] = object()
 _Block = tuple[object, dict[str, Any]]
 _scopes: weakref.WeakSet[OptionScope] = weakref.WeakSet()  # through which a global update reaches all threads
 
@@ -123,13 +124,23 @@ def leave_block(owner: object) -> None:
 
 
 def set_without_block(name: str, value: Any) -> Any:
-    """Set a field of the context until the innermost block that sets it ends, or for good; returns its old value."""
+    """Set an option or a field of the context until the innermost block that sets it ends, or for good.
+
+    Args:
+      name: the option or the field.
+      value: the value; `NOT_SET` to follow the enclosing block, or the global options, again.
+
+    Returns:
+      The value that this replaces, or `NOT_SET`; pass it to undo the change.
+    """
     scope = current_scope()
     blocks = [*scope.blocks] if any(name in values for _, values in scope.blocks) else [(None, {}), *scope.blocks]
     i = max((i for i, (_, values) in enumerate(blocks) if name in values), default=0)
-    blocks[i] = blocks[i][0], {**blocks[i][1], name: value}
-    scope.replace(blocks, [name])
-    return scope.read(name)
+    owner, values = blocks[i]
+    kept = {n: v for n, v in values.items() if n != name}
+    blocks[i] = owner, kept if value is NOT_SET else {**kept, name: value}
+    scope.replace([block for block in blocks if block[1]], [name])
+    return values.get(name, NOT_SET)
 
 
 class State(threading.local):
@@ -563,6 +574,17 @@ traceback_filtering = Option(
     "How frames of Phalanx itself are hidden from tracebacks.",
     example="off",
 )
+nnx_graph_mode = Option(
+    True, flag, "Whether `nnx` preserves shared references; otherwise modules are trees.", example=False
+)
+nnx_graph_updates = Option(
+    True, flag, "Whether `nnx` transformations write changes of structure back to modules.", example=False
+)
+flax_always_shard_variable = Option(
+    True, flag, "Whether `nnx` variables with `out_sharding` are sharded on creation.", example=False
+)
+flax_hijax_variable = Option(False, flag, "Whether `nnx` variables are created with `hijax=True`.")
+flax_ref_variable = Option(False, flag, "Whether `nnx` variables are created with `ref=True`.")
 array = Option(True, flag, "Taken from programs of 2022; there is one class of arrays either way.")
 parallel_functions_output_gda = Option(
     True, flag, "Taken from programs of 2022; every array is a GlobalDeviceArray too."

@@ -9,12 +9,9 @@ transformations resolve their options `graph` and `graph_updates` here.
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple
 
-F = TypeVar("F", bound=Callable)
+from phalanx.nnx.settings import Setting
 
 
 class GraphMode(NamedTuple):
@@ -28,12 +25,6 @@ class GraphMode(NamedTuple):
     updates: bool = True
 
 
-class _Defaults(threading.local):
-    graph = True
-    updates = True
-
-
-_defaults = _Defaults()
 _MODES = {(graph, updates): GraphMode(graph, graph and updates) for graph in (True, False) for updates in (True, False)}
 FULL = _MODES[True, True]
 
@@ -41,53 +32,22 @@ FULL = _MODES[True, True]
 def resolve_mode(graph: bool | None, graph_updates: bool | None = None) -> GraphMode:
     """The mode for the options `graph` and `graph_updates` of a function, where None stands for the default."""
     if graph is None:
-        graph = _defaults.graph
+        graph = set_graph_mode.current_value()
     if graph_updates is None:
-        graph_updates = _defaults.updates
+        graph_updates = set_graph_updates.current_value()
     return _MODES[bool(graph), bool(graph_updates)]
 
 
 def is_tree_mode(graph: bool | None) -> bool:
     """Whether a function with this option `graph` treats modules as pytrees."""
-    return not (_defaults.graph if graph is None else graph)
+    return not (set_graph_mode.current_value() if graph is None else graph)
 
 
-class _Setting:
-    """A default that takes effect at once, for a `with` block, or for the calls of a decorated function."""
-
-    _name: ClassVar[str]
-
-    def __init__(self, value: bool, /):
-        self._value, self._previous = bool(value), self.current_value()
-        setattr(_defaults, self._name, self._value)
-
-    @classmethod
-    def current_value(cls) -> bool:
-        """The default of this thread."""
-        return getattr(_defaults, cls._name)
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        setattr(_defaults, self._name, self._previous)
-
-    def __call__(self, f: F) -> F:
-        # The default was set when the decorator was made, and holds for the calls of `f` only.
-        self.__exit__()
-
-        @functools.wraps(f)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with type(self)(self._value):
-                return f(*args, **kwargs)
-
-        return call  # type: ignore[return-value]
-
-
-class set_graph_mode(_Setting):
+class set_graph_mode(Setting):
     """Set the default of the option `graph`: at once, for a `with` block, or for the calls of a decorated function.
 
-    Each thread has its own default. A transformation reads it when it is applied to a function, not at each call.
+    Threads start with the option `nnx_graph_mode` of `phalanx.config`. A transformation reads the default when it is
+    applied to a function, not at each call.
 
     Args:
       value: True to preserve shared references, False to treat modules as pytrees, in which they are errors.
@@ -103,10 +63,10 @@ class set_graph_mode(_Setting):
       True
     """
 
-    _name = "graph"
+    _option = "nnx_graph_mode"
 
 
-class set_graph_updates(_Setting):
+class set_graph_updates(Setting):
     """Set the default of the option `graph_updates`, as `set_graph_mode` does for `graph`.
 
     Args:
@@ -129,4 +89,4 @@ class set_graph_updates(_Setting):
       (1, 'new')
     """
 
-    _name = "updates"
+    _option = "nnx_graph_updates"

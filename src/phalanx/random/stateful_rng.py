@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentError, Ref, TraceError, dtypes, state
-from phalanx.core.mutable_arrays import addupdate, new_ref
+from phalanx.core import ArgumentError, Ref, TraceError, dtypes, new_ref, state
+from phalanx.core.mutable_arrays import addupdate
 from phalanx.numpy import asarray, zeros
 from phalanx.random.continuous_distributions import normal
 from phalanx.random.prng_keys import fold_in, key as make_key, split

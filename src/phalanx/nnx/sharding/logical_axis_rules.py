@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from phalanx.core import ShapeDtypeStruct, ShardingError, state
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
+from phalanx.nnx.settings import Setting
 from phalanx.runtime.array import Array
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -20,8 +22,8 @@ DimNames: TypeAlias = Sequence[str | tuple[str, ...] | None]
 AxisRules: TypeAlias = Mapping[str, Any] | Sequence[tuple[str, Any]]
 """The mesh axis, a tuple of axes, or None for each logical name."""
 
-_rules: list[dict[str, Any]] = [{}]
-_eager: list[bool] = [True]
+_NO_RULES: Mapping[str, Any] = {}
+_rules = contextvars.ContextVar("phalanx.nnx.logical_axis_rules", default=_NO_RULES)
 
 
 @contextlib.contextmanager
@@ -41,15 +43,15 @@ def logical_axis_rules(rules: AxisRules) -> Iterator[None]:
       PartitionSpec('model', None)
     """
     # Inner blocks extend and override the rules of outer blocks.
-    _rules.append({**_rules[-1], **dict(rules)})
+    token = _rules.set({**_rules.get(), **dict(rules)})
     try:
         yield
     finally:
-        _rules.pop()
+        _rules.reset(token)
 
 
-class use_eager_sharding(contextlib.ContextDecorator):
-    """Set whether variables with `out_sharding` are sharded on creation. Takes effect at once, or for a `with` block.
+class use_eager_sharding(Setting):
+    """Set whether variables with `out_sharding` are sharded on creation: at once, or for a `with` block or a function.
 
     Args:
       value: whether they are sharded.
@@ -61,15 +63,7 @@ class use_eager_sharding(contextlib.ContextDecorator):
       False
     """
 
-    def __init__(self, value: bool, /):
-        self._previous = _eager[0]
-        _eager[0] = value
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        _eager[0] = self._previous
+    _option = "flax_always_shard_variable"
 
 
 def using_eager_sharding() -> bool:
@@ -83,12 +77,12 @@ def using_eager_sharding() -> bool:
       >>> nnx.using_eager_sharding()
       True
     """
-    return _eager[0]
+    return use_eager_sharding.current_value()
 
 
 def get_spec(names: DimNames, rules: AxisRules | None = None) -> PartitionSpec:
     """The partition spec of dimension names, with logical names replaced by mesh axes."""
-    table = {**_rules[-1], **(dict(rules) if rules else {})}
+    table = {**_rules.get(), **(dict(rules) if rules else {})}
     return PartitionSpec(
         *(tuple(table.get(n, n) for n in d) if isinstance(d, tuple) else table.get(d, d) for d in names)
     )
@@ -114,7 +108,7 @@ def shard_by_names(
       ShardingError: there are more names than dimensions.
     """
     mesh = mesh if mesh is not None else state.context.mesh
-    if mesh is None or not _eager[0] or not hasattr(value, "ndim"):
+    if mesh is None or not use_eager_sharding.current_value() or not hasattr(value, "ndim"):
         return value
     if isinstance(names, NamedSharding):
         sharding = names
