@@ -454,6 +454,14 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
             )
         },
     ),
+    "nnx.extract": (
+        "Conversion of modules to trees of arrays.",
+        {
+            "nnx.graphlib": "NodeStates",
+            "nnx.transforms.lifting": "from_tree to_tree",
+            "nnx.transforms.state_axes": "prefix TreeState=StateAxes",
+        },
+    ),
     "nnx.helpers": (
         "Containers and compositions of modules, and training states.",
         {"nnx.containers": "Dict List", "nnx.layers": "Sequential", "nnx.training.train_state": "TrainState"},

@@ -2,12 +2,13 @@
 
 import functools
 
+import numpy as np
 import pytest
 from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import nnx
+from phalanx import nnx, optim
 from phalanx.core.error_classes import ShardingError
 from phalanx.nn import initializers
 from phalanx.sharding import AxisType, NamedSharding, PartitionSpec as P, SingleDeviceSharding
@@ -271,3 +272,21 @@ def test_abstract_models_keep_the_mesh_of_each_variable():
     abstract = nnx.as_abstract(nnx.eval_shape(Model))
     assert abstract.one.value.sharding == NamedSharding(first, P("a", "b"))
     assert abstract.two.value.sharding == NamedSharding(second, P("c", "d"))
+
+
+def test_an_embedding_may_be_split_along_the_vocabulary_of_an_explicit_axis():
+    mesh = phalanx.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    with phalanx.set_mesh(mesh):
+        layer = nnx.Embed(8, 4, rngs=nnx.Rngs(0), embedding_metadata={"out_sharding": ("x", None)})
+        found = layer(jnp.arange(4), out_sharding=P("y"))
+        assert str(phalanx.typeof(layer.embedding.value)) == "f32[8@x,4]" and str(phalanx.typeof(found)) == "f32[4@y,4]"
+        with pytest.raises(ShardingError, match="or pass out_sharding="):
+            layer(jnp.arange(4))
+    assert (np.asarray(layer.embedding.value)[:4] == np.asarray(found)).all()
+
+
+def test_the_state_of_an_optimizer_may_be_sharded_otherwise_than_its_parameters(mesh):
+    with phalanx.set_mesh(mesh):
+        layer = nnx.Linear(4, 4, rngs=nnx.Rngs(0), kernel_metadata={"optimizer_sharding": ("data", "model")})
+        optimizer = nnx.Optimizer(layer, optim.adam(1e-3), wrt=nnx.Param)
+    assert spec(layer.kernel) == P() and spec(optimizer.opt_state[0].mu["kernel"]) == P("data", "model")

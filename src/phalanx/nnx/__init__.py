@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from phalanx.nn.initializers import Initializer as Initializer
     from phalanx.nnx import (  # type: ignore[attr-defined]  # alias modules
         compat as compat,
+        extract as extract,
         filters as filterlib,  # noqa: F401
         filters as filters,
         graphlib as graphlib,
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
         update as update,
         update_context as update_context,
         variables as variables,
+        with_vars as with_vars,
     )
     from phalanx.nnx.inspection import display as visualization, tabulate as summary  # noqa: F401
     from phalanx.nnx.inspection.capture import capture as capture
@@ -158,7 +160,12 @@ if TYPE_CHECKING:
         pool as pool,
     )
     from phalanx.nnx.metrics import Metric as Metric, MultiMetric as MultiMetric
-    from phalanx.nnx.module import Module as Module, iter_children as iter_children, iter_modules as iter_modules
+    from phalanx.nnx.module import (
+        M as M,
+        Module as Module,
+        iter_children as iter_children,
+        iter_modules as iter_modules,
+    )
     from phalanx.nnx.objects import (
         Data as Data,
         Object as Object,
@@ -242,6 +249,7 @@ if TYPE_CHECKING:
         prefix as prefix,
     )
     from phalanx.nnx.variable import (
+        A as A,
         BatchStat as BatchStat,
         Cache as Cache,
         Intermediate as Intermediate,
@@ -255,6 +263,7 @@ if TYPE_CHECKING:
         VariableMetadata as VariableMetadata,
         as_pure as as_pure,
         register_variable_name as register_variable_name,
+        var_defaults as var_defaults,
         variable_name_from_type as variable_name_from_type,
         variable_type_from_name as variable_type_from_name,
     )
@@ -266,6 +275,7 @@ if TYPE_CHECKING:
     iter_module_children = iter_children
     VariableState = Variable
     pure = as_pure
+    vars_as = with_vars
     with_modules = view
 
 # Grouped by module, whose path is relative to `phalanx`.
@@ -285,7 +295,7 @@ _NAMES = {
             "graphdef GraphDef GraphState iter_graph map map_state merge merge_context merge_state MergeContext "
             "NodeStates pop PureState recursive_map replace_by_pure_dict restore_int_paths set_metadata split "
             "split_context split_state SplitContext State state to_flat_state to_pure_dict unflatten unpack update "
-            "update_context UpdateContext variables"
+            "update_context UpdateContext variables with_vars"
         ),
         "nnx.inspection.capture": "capture",
         "nnx.inspection.display": "display",
@@ -298,7 +308,7 @@ _NAMES = {
             "PReLU RMSNorm RNN RNNCellBase RoPE Sequential SimpleCell SpectralNorm WeightNorm"
         ),
         "nnx.metrics": "Metric MultiMetric",
-        "nnx.module": "iter_children iter_modules Module",
+        "nnx.module": "iter_children iter_modules M Module",
         "nnx.objects": "check_pytree Data data dataclass has_data is_data Object register_data_type static StaticHint",
         "nnx.rngs": (
             "fork_rngs MissingStreamError reseed restore_rngs RngCount RngKey Rngs RngState RngStream split_rngs "
@@ -321,8 +331,9 @@ _NAMES = {
         "nnx.transforms.lifting": "cached_partial from_tree to_tree",
         "nnx.transforms.state_axes": "Carry prefix StateAxes StateSharding",
         "nnx.variable": (
-            "as_pure BatchStat Cache Intermediate LoRAParam OptArray OptState OptVariable Param Perturbation "
-            "register_variable_name Variable variable_name_from_type variable_type_from_name VariableMetadata"
+            "A as_pure BatchStat Cache Intermediate LoRAParam OptArray OptState OptVariable Param Perturbation "
+            "register_variable_name var_defaults Variable variable_name_from_type variable_type_from_name "
+            "VariableMetadata"
         ),
         "nnx.views": "view view_info with_attributes",
     }.items()
@@ -335,6 +346,7 @@ _NAMES = {
     "VariableState": ("phalanx.nnx.variable", "Variable"),
     "iter_module_children": ("phalanx.nnx.module", "iter_children"),
     "pure": ("phalanx.nnx.variable", "as_pure"),
+    "vars_as": ("phalanx.nnx.graphlib", "with_vars"),
     "with_modules": ("phalanx.nnx.views", "view"),
 }
 
@@ -345,6 +357,7 @@ _MODULES = {
     "filterlib": "phalanx.nnx.filters",
     "graph": "phalanx.nnx.graphlib.split_merge",
     "graphlib": "phalanx.nnx.graphlib",
+    "extract": "phalanx.nnx.extract",
     "helpers": "phalanx.nnx.helpers",
     "initializers": "phalanx.nnx.initializers",
     "metrics": "phalanx.nnx.metrics",

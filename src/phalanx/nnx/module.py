@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import phalanx.numpy as jnp
 from phalanx.core import ArgumentTypeError
@@ -15,6 +15,7 @@ from phalanx.nnx.variable import Perturbation, Variable, variable_type_from_name
 from phalanx.tree import tree_map
 from phalanx.typing import PyTree
 
+M = TypeVar("M", bound="Module")  # for annotations of functions of modules
 # The attribute that `nnx.capture` adds to modules during a call: a tuple of variables, one for each captured type,
 # whose values are dictionaries of the sown values by name. Programs written for Flax read it under this name.
 CAPTURED = "__captures__"

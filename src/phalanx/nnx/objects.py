@@ -15,17 +15,18 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, Trace, source_info, state
+from phalanx.core import ArgumentError, ArgumentTypeError, Ref, ShapeDtypeStruct, Trace, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.nnx.trace_level import check_trace_level, structure_version
 from phalanx.nnx.variable import MISSING, Static, Variable
+from phalanx.nnx.variable_refs import read_refs
 from phalanx.runtime.array import Array
 from phalanx.tree import DictKey, GetAttrKey, KeyEntry, SequenceKey, register_pytree_with_keys, tree_leaves
 from phalanx.typing import PyTree
 
 T = TypeVar("T")
 
-_array_types: tuple[type, ...] = (Array, np.ndarray, ShapeDtypeStruct)
+_array_types: tuple[type, ...] = (Array, np.ndarray, ShapeDtypeStruct, Ref)
 
 
 def is_array(x: object) -> bool:
@@ -407,14 +408,19 @@ def _register(cls: type) -> None:
         names = tuple(name for name, value in attributes if marks.get(name, is_data(value)))
         children = [(_make_key(name), _separate_static(value)) for name, value in attributes if name in names]
         fixed = tuple((name, Static(value)) for name, value in attributes if name not in names)
-        return children, (names, fixed, tuple(marks.items()))
+        return children, (names, fixed)
 
     def unflatten(aux: tuple, children: Any) -> Object:
-        names, fixed, marks = aux
+        names, fixed = aux
         target = allocate(cls)
-        get_attributes(target).update(zip(names, children))
-        get_attributes(target).update((k, v.value) for k, v in fixed)
-        set_slot(target, "_marks", dict(marks))
+        values = get_attributes(target)
+        values.update(zip(names, children))
+        values.update((k, v.value) for k, v in fixed)
+        # Marks are not part of the structure, since a child may be anything, such as a dimension of `in_axes`: the new
+        # object has those that its children need to be flattened as the original was.
+        marks = {k: True for k in names if not is_data(values[k])} | {k: False for k, _ in fixed if is_data(values[k])}
+        if marks:
+            set_slot(target, "_marks", {**target._marks, **marks})
         return target
 
     register_pytree_with_keys(cls, flatten_with_keys, unflatten)
@@ -480,7 +486,7 @@ def _format(value: Any, indent: str, seen: dict[int, Any]) -> str:
         return _format_block(f"{name}(", lines, f"{indent})")
     if isinstance(value, Variable):
         seen[id(value)] = value
-        fields = [_format(value._value, indent, seen), *(f"{k}={v!r}" for k, v in value._metadata.items())]
+        fields = [_format(read_refs(value._value), indent, seen), *(f"{k}={v!r}" for k, v in value._metadata.items())]
         return f"{type(value).__name__}({', '.join(fields)})"
     if isinstance(value, list | tuple | Mapping) and any(map(is_root, tree_leaves(value, is_leaf=is_root))):
         if isinstance(value, Mapping):
@@ -512,7 +518,7 @@ def _format_sizes(variables: Iterable[Variable]) -> str:
     """The number of elements and bytes in the variables of each type, and in all of them if there are several types."""
     by_type: dict[str, list[Any]] = {}
     for v in variables:
-        by_type.setdefault(v.counted_type().__name__, []).extend(tree_leaves(v._value))
+        by_type.setdefault(v.counted_type().__name__, []).extend(tree_leaves(read_refs(v._value)))
     if len(by_type) > 1:
         by_type["Total"] = [x for leaves in by_type.values() for x in leaves]
     return ", ".join(f"{kind}: {format_size(leaves)}" for kind, leaves in by_type.items())

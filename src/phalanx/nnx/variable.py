@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,11 +18,21 @@ from phalanx.core import ArgumentError, Trace, Tracer, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.nnx.sharding.logical_axis_rules import shard_by_names
 from phalanx.nnx.trace_level import check_trace_level, ended_trace_error, structure_version
+from phalanx.nnx.variable_refs import (
+    MODES,
+    VarDefaults as VarDefaults,
+    read_default,
+    read_refs,
+    to_refs,
+    var_defaults as var_defaults,
+    write_refs,
+)
 from phalanx.runtime.array import Array
 from phalanx.tree import GetAttrKey, register_pytree_node, tree_map
 from phalanx.typing import PyTree
 
 MISSING: Any = object()
+A = TypeVar("A")  # for annotations and base classes such as `nnx.Variable[nnx.A]`
 HOOKS = ("on_get_value", "on_set_value", "on_create_value", "on_add_axis", "on_remove_axis")
 # Metadata keys for the mesh axes of a value's dimensions, in order of preference.
 SHARDING_KEYS = ("out_sharding", "sharding", "sharding_names")
@@ -85,7 +95,8 @@ class Variable:
     Args:
       value: an array, or any pytree.
       eager_sharding: whether the value is sharded on creation; None follows `use_eager_sharding`.
-      hijax, ref: must be false: variables are changed by `nnx` transformations only, not by plain ones.
+      hijax, ref: whether plain transformations such as `phalanx.jit` change the variable too: its arrays are then held
+        in mutable references, which `raw_value` is with `ref=True`. None for the defaults of `var_defaults`.
       **metadata: metadata by name. `out_sharding` (a tuple of mesh axes, one for each dimension) shards the value over
         the mesh in context. `on_get_value`, `on_set_value` and `on_create_value` are hooks
         `hook(variable, value) -> value`; `on_add_axis` and `on_remove_axis` are called when `vmap` or `scan` add or
@@ -130,23 +141,19 @@ class Variable:
         value: PyTree,
         *,
         eager_sharding: bool | None = None,
-        hijax: object = None,
-        ref: object = None,
+        hijax: bool | None = None,
+        ref: bool | None = None,
         **metadata: Any,
     ):
-        if hijax or ref:
-            raise ArgumentError(
-                f"{type(self).__name__}, argument {'hijax' if hijax else 'ref'}",
-                expected="False, since plain transformations such as phalanx.jit do not change variables",
-                got="True",
-                fix="omit it, and use the nnx transformation (nnx.jit, nnx.grad, nnx.vmap, ...)",
-            )
+        for mode, given in zip(MODES, (hijax, ref)):
+            if read_default(mode) if given is None else given:
+                metadata[mode] = True
         # An initializer of `with_metadata` returns the value together with its metadata.
         if type(value) is VariableMetadata:
             metadata = {**value.metadata, **metadata}
             value = value.value
         elif isinstance(value, Variable):
-            value = value.raw_value
+            value = read_refs(value._value)
         for key in SHARDING_KEYS[1:]:  # older names, which as metadata would shadow `value.sharding`
             if key in metadata:
                 metadata["out_sharding"] = metadata.pop(key)
@@ -155,6 +162,8 @@ class Variable:
         _set_value(self, self.create_value(value))
         if metadata and eager_sharding is not False and (names := self.sharding_names) is not None:
             self._value = shard_by_names(self._value, names, metadata.get("mesh"), metadata.get("sharding_rules"))
+        if metadata and self.in_refs:
+            self._value = to_refs(self._value)
 
     def _initialize(self, value: PyTree, metadata: dict[str, Any]) -> None:
         # The slots are set directly: `__setattr__` would take most of the time of creating a variable.
@@ -178,7 +187,17 @@ class Variable:
         """
         self = object.__new__(cls)
         self._initialize(value, dict(attributes))
+        if attributes and self.in_refs:
+            _set_value(self, to_refs(value))
         return self
+
+    hijax = property(lambda self: bool(self._metadata.get("hijax")), doc="Whether plain transformations change it.")
+    ref = property(lambda self: bool(self._metadata.get("ref")), doc="Whether `raw_value` is a mutable reference.")
+
+    @property
+    def in_refs(self) -> bool:
+        """Whether the arrays are held in mutable references."""
+        return bool(self._metadata.get("ref") or self._metadata.get("hijax"))
 
     # --- the value ---
 
@@ -187,8 +206,11 @@ class Variable:
         # The exact type is compared first: for a concrete array, the common case, `isinstance` is not called.
         if type(value) is not Array and isinstance(value, Tracer) and not value._trace.alive:
             raise ended_trace_error(self)
-        if (self._metadata or self._hooked) and (hook := self._get_hook("on_get_value")) is not None:
-            return hook(self, value)
+        if self._metadata or self._hooked:
+            if self.in_refs:
+                value = read_refs(value)
+            if (hook := self._get_hook("on_get_value")) is not None:
+                return hook(self, value)
         return value
 
     value = property(
@@ -216,7 +238,8 @@ class Variable:
           value: the new value, or a variable that holds it.
           index: as in `value[index] = ...`; the whole value if omitted.
         """
-        if state.trace is not self._trace:
+        in_refs = self._metadata and self.in_refs
+        if state.trace is not self._trace and not in_refs:
             check_trace_level(self)
         if isinstance(value, Variable):
             value = value.value
@@ -224,17 +247,20 @@ class Variable:
             value = hook(self, value)
         # The hook receives the part, not the whole value, as in Flax.
         if index is not MISSING and not _is_whole(self._value, index):
-            value = _replace_part(self._value, index, value)
-        _set_value(self, value)
+            value = _replace_part(read_refs(self._value) if in_refs else self._value, index, value)
+        _set_value(self, write_refs(type(self).__name__, self._value, value) if in_refs else value)
 
     def get_raw_value(self) -> Any:
         """Return the value without calling hooks."""
-        return self._value
+        return read_refs(self._value) if self.hijax and not self.ref else self._value
 
     def set_raw_value(self, value: PyTree) -> None:
         """Set the value without calling hooks."""
+        if self.in_refs:
+            _set_value(self, write_refs(type(self).__name__, self._value, read_refs(value)))
+            return
         check_trace_level(self)
-        _set_value(self, value)
+        _set_value(self, read_refs(value))
 
     raw_value = property(get_raw_value, set_raw_value, doc="The value, without calling hooks.")
 
@@ -289,7 +315,10 @@ class Variable:
         """
         check_trace_level(self, "setting metadata")
         kept = args[0] if len(args) == 1 else {**self._metadata, **(dict([args]) if args else {})}
-        self._metadata = {**kept, **metadata}
+        modes = {mode: True for mode in MODES if self._metadata.get(mode)}
+        self._metadata = {**modes, **kept, **metadata}
+        if modes != {mode: True for mode in MODES if self._metadata.get(mode)}:
+            self._value = to_refs(self._value) if self.in_refs else read_refs(self._value)
         self._mark_structure_changed()
 
     def del_metadata(self, name: str) -> None:
@@ -340,7 +369,10 @@ class Variable:
         Returns:
           The new variable.
         """
-        copied = self.from_metadata(self._value if value is MISSING else value, {**self._metadata, **updates})
+        # A copy has references of its own.
+        value = read_refs(self._value if value is MISSING else value)
+        metadata = {k: v for k, v in {**self._metadata, **updates}.items() if v or k not in MODES}
+        copied = self.from_metadata(value, metadata)
         copied._source = self._source
         return copied
 
@@ -371,8 +403,9 @@ class Variable:
     def update_from_state(self, variable_state: Variable) -> None:
         """Copy the value and the metadata of another variable, without calling hooks."""
         self.set_raw_value(variable_state._value)
-        if variable_state._metadata != self._metadata:
-            self._metadata = dict(variable_state._metadata)
+        modes = {mode: True for mode in MODES if self._metadata.get(mode)}
+        if (metadata := {**variable_state._metadata, **modes}) != self._metadata:
+            self._metadata = metadata
             self._mark_structure_changed()
 
     def __copy__(self) -> Variable:
@@ -382,7 +415,7 @@ class Variable:
         return self.copy(tree_map(lambda x: x, self._value))
 
     def __reduce__(self) -> tuple:
-        return type(self).from_metadata, (self._value, self._metadata)
+        return type(self).from_metadata, (read_refs(self._value), self._metadata)
 
     # --- use in place of the value ---
 
@@ -437,7 +470,7 @@ class Variable:
         return cls
 
     def __repr__(self) -> str:
-        fields = [f"value={self._value!r}", *(f"{k}={v!r}" for k, v in self._metadata.items())]
+        fields = [f"value={read_refs(self._value)!r}", *(f"{k}={v!r}" for k, v in self._metadata.items())]
         return f"{type(self).__name__}({', '.join(fields)})"
 
 
@@ -763,6 +796,21 @@ def variable_name_from_type(typ: type[Variable], /, *, allow_register: bool = Fa
     if typ not in names:
         _names[typ.__name__] = typ
     return names.get(typ, typ.__name__)
+
+
+class _HijaxVariableType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Variable) and instance.hijax
+
+
+class HijaxVariable(metaclass=_HijaxVariableType):
+    """The class of all variables with `hijax=True`, whatever their type, for `isinstance`.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> isinstance(nnx.Param(1.0, hijax=True), nnx.variablelib.HijaxVariable)
+      True
+    """
 
 
 def is_variable(x: object) -> bool:

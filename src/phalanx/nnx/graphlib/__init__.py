@@ -5,6 +5,7 @@ Other packages import what they need from here; `phalanx.nnx` lists the names th
 
 from phalanx.nnx.graphlib.graph_build import build as build
 from phalanx.nnx.graphlib.graph_def import (
+    ArrayRefDef as ArrayRefDef,
     GraphDef as GraphDef,
     NestDef as NestDef,
     ObjectDef as NodeDef,  # noqa: F401
@@ -23,6 +24,7 @@ from phalanx.nnx.graphlib.graph_walk import (
     iter_entries as iter_entries,
     unwrap_key as unwrap_key,
 )
+from phalanx.nnx.graphlib.ref_map import IndexMap as IndexMap, RefMap as RefMap
 from phalanx.nnx.graphlib.split_context import (
     MergeContext as MergeContext,
     SplitContext as SplitContext,
@@ -53,6 +55,7 @@ from phalanx.nnx.graphlib.split_merge import (
     unpack as unpack,
     update as update,
     variables as variables,
+    with_vars as with_vars,
 )
 from phalanx.nnx.graphlib.states import (
     FlatState as FlatState,

@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from phalanx.core import TreeError
-from phalanx.nnx.graphlib.graph_def import LEAF, ContainerDef, Definition, GraphDef, NestDef, ObjectDef, VariableDef
+from phalanx.core import Ref, TreeError, new_ref
+from phalanx.nnx.graphlib.graph_def import (
+    LEAF,
+    ArrayRefDef,
+    ContainerDef,
+    Definition,
+    GraphDef,
+    NestDef,
+    ObjectDef,
+    VariableDef,
+)
 from phalanx.nnx.graphlib.states import Path, format_paths
 from phalanx.nnx.objects import allocate, get_attributes, is_array, mark_structure_changed, set_slot
 from phalanx.nnx.variable import Variable
@@ -36,10 +45,23 @@ def build(
             return built[node.index]
         case "leaf":
             return next(arrays)
+        case "array_ref":
+            return _build_array_ref(node, arrays, built, existing)
         case "object":
             return _build_object(node, variables, arrays, built, existing)
     children = (build(c, variables, arrays, built, existing) for c in node.children)
     return _build_container(node, children, built, existing)
+
+
+def _build_array_ref(
+    node: ArrayRefDef, arrays: Iterator[Any], built: dict[int, Any], existing: Mapping[int, Any]
+) -> Any:
+    if node.index not in existing:
+        x = next(arrays)
+        built[node.index] = x if isinstance(x, Ref) else new_ref(x)
+    else:
+        built[node.index] = existing[node.index]
+    return built[node.index]
 
 
 def _build_object(
@@ -128,7 +150,8 @@ def build_from_leaves(
             fix="pass only the states that nnx.split returned together with this graphdef",
         )
     definitions = zip(definition.variable_defs, variable_paths, strict=True)
-    existing = existing or {}
+    # References are leaves of the state themselves.
+    existing = {i: x for i, x in (existing or {}).items() if not isinstance(x, Ref)}
     variables = (_to_variable(d, leaf_at[p], copy, existing.get(d.index)) for d, p in definitions)
     arrays = (leaf_at[p] for p in array_paths)
     return build(definition.root, variables, arrays, {} if built is None else built, existing)
@@ -156,6 +179,8 @@ def build_nested(node: Definition | Any, leaf: Any, built: dict[int, Any]) -> An
             return built[node.index]
         case "leaf" if leaf is not None:
             return leaf
+        case "array_ref" if leaf is not None:
+            return _build_array_ref(node, iter([leaf]), built, {})
         case "variable" if leaf is not None:
             return built.setdefault(node.index, _to_variable(node, leaf, False))
         # A state omits objects and containers without leaves.

@@ -72,6 +72,13 @@ class StaticDef(NamedTuple):
     value: Static
 
 
+class ArrayRefDef(NamedTuple):
+    """A mutable array reference outside of a variable, which has an identity."""
+
+    tag: str
+    index: int
+
+
 class LeafDef(NamedTuple):
     """An array outside of a variable."""
 
@@ -79,9 +86,10 @@ class LeafDef(NamedTuple):
 
 
 LEAF = LeafDef()
-Definition: TypeAlias = ObjectDef | ContainerDef | NestDef | VariableDef | RefDef | StaticDef | LeafDef
+Definition: TypeAlias = ObjectDef | ContainerDef | NestDef | VariableDef | RefDef | StaticDef | ArrayRefDef | LeafDef
 _PARENTS = ("object", "container", "nest")
-_NUMBERED = ("object", "container", "variable")
+_NUMBERED = ("object", "container", "variable", "array_ref")
+_ARRAYS = ("leaf", "array_ref")
 
 
 class GraphDef:
@@ -139,7 +147,7 @@ class GraphDef:
     def paths(self) -> tuple[list[Path], list[Path]]:
         """The paths of the variables, and of the arrays outside of variables, in order."""
         paths = [(path, d[0]) for path, d in _iter_definitions(self.root)]
-        return [p for p, tag in paths if tag == "variable"], [p for p, tag in paths if tag == "leaf"]
+        return [p for p, tag in paths if tag == "variable"], [p for p, tag in paths if tag in _ARRAYS]
 
     def __class_getitem__(cls, kind: object) -> type[GraphDef]:
         """Annotate the class of the module: `nnx.GraphDef[Model]`."""
@@ -290,5 +298,5 @@ def _find_difference(a: Any, b: Any, path: Path) -> str:
 def _describe(definition: Any) -> str:
     if definition[0] in ("object", "container", "variable"):
         return f"a {definition.type.__name__}"
-    words = {"nest": "a container", "ref": "a shared reference", "leaf": "an array"}
+    words = {"nest": "a container", "ref": "a shared reference", "leaf": "an array", "array_ref": "a reference"}
     return words.get(definition[0]) or f"the static value {definition.value!r}"

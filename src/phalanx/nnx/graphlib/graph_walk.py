@@ -11,13 +11,15 @@ import copy
 import dataclasses
 import itertools
 import types
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any
 
+from phalanx.core import Ref
 from phalanx.engine.cache import Cache
 from phalanx.nnx.graphlib.graph_def import (
     LEAF,
+    ArrayRefDef,
     ContainerDef,
     Definition,
     GraphDef,
@@ -132,11 +134,19 @@ def get_entry(holder: Any, key: Hashable) -> Any:
 
 
 class Walk:
-    """One traversal of one or several roots. Each object is visited once, even if several roots contain it."""
+    """One traversal of one or several roots. Each object is visited once, even if several roots contain it.
 
-    def __init__(self) -> None:
+    Args:
+      known: the numbers of objects that count as visited.
+    """
+
+    def __init__(self, known: Mapping[Any, int] | None = None) -> None:
         self.indices: dict[int, int] = {}
         self.numbered: list[Any] = []  # also keeps temporary objects alive, so that no address is used twice
+        for x, number in known.items() if known else ():
+            self.indices[id(x)] = number
+            self.numbered += [None] * (number + 1 - len(self.numbered))
+            self.numbered[number] = x
         self.variables: list[Variable] = []
         self.paths: list[Path] = []
         self.refs: list[tuple[Any, Any]] = []
@@ -169,7 +179,8 @@ class Walk:
         if isinstance(x, Object):
             return self._object(x, path)
         if is_array(x):
-            return self._leaf(path, holder, key)
+            leaf = self._leaf(path, holder, key)
+            return ArrayRefDef("array_ref", self._number(x)) if isinstance(x, Ref) else leaf
         if kind in _CONTAINERS:
             return self._container(x, path, as_data)
         # Tuples and other pytree nodes have no identity, and are flattened one level at a time.
@@ -253,6 +264,11 @@ class Walk:
         self.ref_paths.append(path)
         return LEAF
 
+    def leaves(self, start: int = 0, ref_start: int = 0) -> list[tuple[Path, Any]]:
+        """The variables from a number on, then the other arrays from a number on, with their paths."""
+        arrays = (get_entry(*ref) for ref in self.refs[ref_start:])
+        return [*zip(self.paths[start:], self.variables[start:]), *zip(self.ref_paths[ref_start:], arrays)]
+
     def finish(self, roots: Sequence[Any], definition: Definition) -> Graph:
         """Return the graph of the visited roots.
 
@@ -288,6 +304,11 @@ class Walk:
             containers=self.containers,
             nests=self.nests,
         )
+
+
+def find_origins(walk: Walk, originals: Mapping[Any, int]) -> tuple[tuple[int, int], ...]:
+    """The numbers of the visited objects that are copies, and of their originals."""
+    return tuple((i, originals[x]) for i, x in enumerate(walk.numbered) if x in originals) if originals else ()
 
 
 def iter_entries(x: Any) -> Iterable[tuple[Any, Any]]:

@@ -8,7 +8,7 @@ objects are copies of which original, so that a compiled function returns the li
 from __future__ import annotations
 
 import contextlib
-import threading
+import contextvars
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +16,8 @@ from phalanx.core import ArgumentError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib.graph_build import build_from_leaves
 from phalanx.nnx.graphlib.graph_def import GraphDef
-from phalanx.nnx.graphlib.graph_walk import Walk, get_entry
+from phalanx.nnx.graphlib.graph_walk import Walk, find_origins
+from phalanx.nnx.graphlib.ref_map import RefMap
 from phalanx.nnx.graphlib.states import split_leaves, to_flat_state
 from phalanx.typing import PyTree
 
@@ -26,22 +27,17 @@ class UpdateContext:
 
     Attributes:
       originals: the objects and variables of the first split, in the order of its traversal.
-      copies: for the address of each object merged with `inner=True`, the object and the number of its original.
+      copies: for each object merged with `inner=True`, the number of its original.
     """
 
     def __init__(self) -> None:
         self.originals: list[Any] = []
-        self.copies: dict[int, tuple[Any, int]] = {}
+        self.copies = RefMap()
 
 
-class _Contexts(threading.local):
-    """The open contexts of a thread by tag."""
-
-    def __init__(self) -> None:
-        self.by_tag: dict[str, UpdateContext] = {}
-
-
-_open = _Contexts()
+_NONE: Mapping[str, UpdateContext] = {}
+_open = contextvars.ContextVar("phalanx.nnx.update_contexts", default=_NONE)
+"""The contexts that are open around the running code, by tag."""
 
 
 @contextlib.contextmanager
@@ -70,13 +66,12 @@ def update_context(tag: str) -> Iterator[UpdateContext]:
       >>> updated is model, model.b
       (True, 2)
     """
-    outer = _open.by_tag
     context = UpdateContext()
-    _open.by_tag = {**outer, tag: context}
+    token = _open.set({**_open.get(), tag: context})
     try:
         yield context
     finally:
-        _open.by_tag = outer
+        _open.reset(token)
 
 
 def current_update_context(tag: str) -> UpdateContext:
@@ -97,14 +92,15 @@ def current_update_context(tag: str) -> UpdateContext:
       ...     nnx.current_update_context("example") is context
       True
     """
-    if tag not in _open.by_tag:
+    found = _open.get()
+    if tag not in found:
         raise ArgumentError(
             "nnx.current_update_context, argument tag",
-            expected=f"one of the open contexts, {sorted(_open.by_tag)}",
+            expected=f"one of the open contexts, {sorted(found)}",
             got=repr(tag),
             fix=f"open it with nnx.update_context({tag!r})",
         )
-    return _open.by_tag[tag]
+    return found[tag]
 
 
 class SplitContext:
@@ -136,16 +132,11 @@ class SplitContext:
         # Only the leaves added by this traversal belong to this module; all others are references to earlier modules.
         start, ref_start = len(walk.variables), len(walk.refs)
         definition = walk.visit(node, (), [node], 0)
-        leaves = list(zip(walk.paths[start:], walk.variables[start:]))
-        refs = zip(walk.ref_paths[ref_start:], walk.refs[ref_start:])
-        leaves += [(path, get_entry(holder, key)) for path, (holder, key) in refs]
+        leaves = walk.leaves(start, ref_start)
         origins: tuple = ()
         if self._context is not None:
-            copies = self._context.copies
-            if copies:
-                numbers = [(i, copies.get(id(x))) for i, x in enumerate(walk.numbered)]
-                origins = tuple((i, copy[1]) for i, copy in numbers if copy is not None)
-            else:
+            origins = find_origins(walk, self._context.copies)
+            if not self._context.copies:
                 self._context.originals = walk.numbered
         return GraphDef(definition, origins), *split_leaves(leaves, filters or (...,), "split", exhaustive=True)
 
@@ -183,7 +174,7 @@ class MergeContext:
             existing = {i: self._context.originals[origin] for i, origin in graphdef.origins}
         merged = build_from_leaves(graphdef, flat, "merge", built=self._built, existing=existing)
         if self._context is not None and self._inner:
-            self._context.copies |= {id(x): (x, i) for i, x in self._built.items()}
+            self._context.copies.update(RefMap.from_indexmap(self._built))
         return merged
 
 

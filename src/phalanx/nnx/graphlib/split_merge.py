@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, MutableSequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
 from typing import Any, TypeAlias
 
 from phalanx.core import ArgumentError, ArgumentTypeError
@@ -17,13 +17,15 @@ from phalanx.nnx.graph_mode import is_tree_mode
 from phalanx.nnx.graphlib.graph_build import StructureMismatch, build, build_from_leaves, build_nested
 from phalanx.nnx.graphlib.graph_def import GraphDef, check_is_tree
 from phalanx.nnx.graphlib.graph_state import GraphState
-from phalanx.nnx.graphlib.graph_walk import Graph, get_entry, get_graph, iter_entries
+from phalanx.nnx.graphlib.graph_walk import Graph, Walk, find_origins, get_entry, get_graph, iter_entries
+from phalanx.nnx.graphlib.ref_map import RefMap
 from phalanx.nnx.graphlib.states import (
     FlatState,
     Key as Key,
     Path,
     State,
     check_shape,
+    format_path,
     missing_path_error,
     split_leaves,
     to_flat_state,
@@ -32,6 +34,7 @@ from phalanx.nnx.graphlib.states import (
 from phalanx.nnx.objects import Object, get_attributes, is_array, is_root, mark_structure_changed
 from phalanx.nnx.trace_level import check_trace_level
 from phalanx.nnx.variable import Variable, get_raw_value
+from phalanx.nnx.variable_refs import read_refs
 from phalanx.tree import tree_map
 from phalanx.typing import PyTree
 
@@ -275,11 +278,23 @@ def _set_array_or_new_variable(
         for k in path[:-1]:
             holder = get_entry(holder, k)
     else:
-        raise missing_path_error("update", "module", path, [*targets, *refs])
+        holder, key = _find_static(node, path), path[-1] if path else None
+        if holder is None:
+            raise missing_path_error("update", "module", path, [*targets, *refs])
     if isinstance(holder, Object):
         holder.__setattr__(key, leaf)  # `setattr` does not accept the indices of an `nnx.List`
     else:
         holder[key] = leaf
+
+
+def _find_static(node: Any, path: Path) -> Any:
+    """The object or dictionary that has a static value at a path; None if there is none."""
+    holder: Any = None
+    for key in path:
+        holder, node = node, dict(iter_entries(node)).get(key, node)
+        if node is holder:
+            return None
+    return holder if isinstance(holder, Object | dict | list) and not iter_entries(node) else None
 
 
 def clone(node: PyTree, variables: bool = True, *, arrays: bool = False, graph: bool | None = None) -> Any:
@@ -305,16 +320,16 @@ def clone(node: PyTree, variables: bool = True, *, arrays: bool = False, graph: 
     def copy_arrays(x: Any) -> Any:
         return tree_map(lambda leaf: leaf.copy() if hasattr(leaf, "copy") else leaf, x) if arrays else x
 
-    copies = [v.copy(copy_arrays(v._value)) for v in found.variables] if variables else found.variables
+    copies = [v.copy(copy_arrays(read_refs(v._value))) for v in found.variables] if variables else found.variables
     return build(found.definition.root, iter(copies), iter([copy_arrays(x) for x in found.arrays(node)]), {}, {})
 
 
 def pop(node: PyTree, *filters: Filter) -> Any:
-    """Remove variables from a module, and return them.
+    """Remove variables and arrays from a module, and return them.
 
     Args:
       node: a module, or a tree of modules.
-      *filters: the variables to remove; at least one filter.
+      *filters: the variables and arrays to remove; at least one filter.
 
     Returns:
       A state, or a tuple with one for each filter if there are several.
@@ -339,7 +354,7 @@ def pop(node: PyTree, *filters: Filter) -> Any:
             fix="pass the type of variables to remove, as in nnx.pop(model, nnx.Intermediate)",
         )
     found = get_graph(node)
-    states = split_leaves(list(zip(found.paths, found.variables)), filters, "pop", exhaustive=False)
+    states = split_leaves(found.leaves(node), filters, "pop", exhaustive=False)
     removed = {id(v) for s in states for _, v in s.leaves_by_path()}
     if removed:
         _remove(node, removed, set())
@@ -451,7 +466,7 @@ def map(
       f: the function. If it returns a value for a variable, the result has a variable of the same type with that value.
       node: a module, or a tree of modules.
       graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
-      recreate_variables: accepted for compatibility with Flax.
+      recreate_variables: False to put values that `f` returns for variables in place of the variables.
 
     Returns:
       The new graph.
@@ -464,7 +479,7 @@ def map(
     found = _get_graph("map", node, graph)
     # A variable that `f` returns replaces the original one; any other value is set in a copy.
     mapped = [
-        y if isinstance(y := f(p, v), Variable) else v.copy(y)
+        y if isinstance(y := f(p, v), Variable) or not recreate_variables else v.copy(y)
         for p, v in zip(found.paths, found.variables, strict=True)
     ]
     arrays = [f(p, x) for p, x in zip(found.ref_paths, found.arrays(node), strict=True)]
@@ -617,16 +632,77 @@ def set_metadata(node: PyTree, /, *, only: Filter = ..., **metadata: Any) -> Non
             variable.set_metadata(**metadata)
 
 
-def flatten(node: PyTree, /, *, graph: bool | None = None, **_: object) -> tuple[GraphDef, FlatState]:
+def with_vars(
+    node: PyTree,
+    /,
+    *,
+    hijax: bool | None = None,
+    ref: bool | None = None,
+    only: Filter = ...,
+    allow_duplicates: bool = False,
+) -> Any:
+    """Copy a module, with variables that plain transformations change too, or do not change.
+
+    Args:
+      node: a module, or a tree of modules.
+      hijax, ref: as in `nnx.Variable`; None to leave a mode as it is.
+      only: the variables to change. All others, and those that have the modes already, are shared with the original.
+      allow_duplicates: whether variables that are changed may occur several times.
+
+    Returns:
+      The new module.
+
+    Raises:
+      ArgumentError: a variable that is changed occurs several times.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import nnx
+      >>> count = nnx.with_vars(nnx.Variable(0), hijax=True)
+      >>> @phalanx.jit
+      ... def step(count):
+      ...     count.value += 1
+      >>> step(count)
+      >>> int(count.value)
+      1
+    """
+    modes = {name: value for name, value in (("hijax", hijax), ("ref", ref)) if value is not None}
+    predicate = to_predicate(only)
+
+    def is_changed(path: Path, x: Any) -> bool:
+        return isinstance(x, Variable) and any(getattr(x, k) != v for k, v in modes.items()) and predicate(path, x)
+
+    if not allow_duplicates and (duplicates := find_duplicates(node, only=is_changed)):
+        raise ArgumentError(
+            "with_vars",
+            expected="each variable that is changed once",
+            got=f"the same variable at {' and '.join(format_path(path) for path in duplicates[0])}",
+            fix="pass allow_duplicates=True, which keeps it shared",
+        )
+    return map(lambda path, x: x.copy(**modes) if is_changed(path, x) else x, node, recreate_variables=False)
+
+
+def flatten(
+    node: PyTree,
+    /,
+    *,
+    ref_index: MutableMapping[Any, int] | None = None,
+    ref_outer_index: Mapping[Any, int] | None = None,
+    with_paths: bool = True,
+    graph: bool | None = None,
+) -> tuple[GraphDef, Any]:
     """Return the structure of a module and its leaves by path.
 
     Args:
       node: a module, or a tree of modules.
+      ref_index: a `RefMap`, which receives the numbers of the objects, variables and references. What it contains
+        already becomes a shared reference.
+      ref_outer_index: the numbers of originals of which objects are copies; `unflatten` updates these.
+      with_paths: whether to return the paths of the leaves.
       graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
-      **_: accepted for compatibility with Flax.
 
     Returns:
-      The `GraphDef` and the `FlatState`.
+      The `GraphDef`, and the `FlatState` or the list of leaves.
 
     Examples:
       >>> from phalanx import nnx
@@ -634,17 +710,33 @@ def flatten(node: PyTree, /, *, graph: bool | None = None, **_: object) -> tuple
       >>> leaves.paths
       [('a', 0)]
     """
-    found = _get_graph("flatten", node, graph)
-    return found.definition, FlatState(found.leaves(node))
+    if ref_index is None and ref_outer_index is None:
+        found = _get_graph("flatten", node, graph)
+        definition, leaves = found.definition, found.leaves(node)
+    else:
+        numbers: MutableMapping[Any, int] = RefMap() if ref_index is None else ref_index
+        walk = Walk(numbers)
+        root = walk.visit(node, (), [node], 0)
+        definition, leaves = GraphDef(root, find_origins(walk, ref_outer_index or {})), walk.leaves()
+        numbers.update(RefMap((x, i) for i, x in enumerate(walk.numbered) if is_root(x) or is_array(x)))
+    return definition, FlatState(leaves) if with_paths else [leaf for _, leaf in leaves]
 
 
-def unflatten(graphdef: GraphDef, state: Mapping, /, **_: object) -> Any:
+def unflatten(
+    graphdef: GraphDef,
+    state: Mapping,
+    /,
+    *,
+    index_ref: MutableMapping[int, Any] | None = None,
+    outer_index_outer_ref: Mapping[int, Any] | None = None,
+) -> Any:
     """Build a module from its structure and leaves: the inverse of `flatten`.
 
     Args:
       graphdef: the structure.
       state: a state or a flat state.
-      **_: accepted for compatibility with Flax.
+      index_ref: an `IndexMap` of what is built already by number, which receives what is built.
+      outer_index_outer_ref: an `IndexMap` of the originals, which are updated instead of building copies of them.
 
     Returns:
       The module, or the tree of modules.
@@ -654,6 +746,11 @@ def unflatten(graphdef: GraphDef, state: Mapping, /, **_: object) -> Any:
       >>> nnx.graph.unflatten(*nnx.graph.flatten({"a": nnx.Param(1.0)}))
       {'a': Param(value=1.0)}
     """
-    return build_from_leaves(
-        graphdef, dict(state.leaves_by_path() if isinstance(state, State) else state.items()), "unflatten"
-    )
+    leaves = dict(state.leaves_by_path() if isinstance(state, State) else state.items())
+    originals = outer_index_outer_ref or {}
+    existing = {i: originals[origin] for i, origin in graphdef.origins if origin in originals}
+    built: dict[int, Any] = dict(index_ref or {})
+    merged = build_from_leaves(graphdef, leaves, "unflatten", built=built, existing=existing)
+    if index_ref is not None:
+        index_ref.update(built)
+    return merged

@@ -67,8 +67,11 @@ class FlatState(Mapping):
     paths = property(lambda self: list(self._items))
     leaves = property(lambda self: list(self._items.values()))
 
-    def __getitem__(self, path: Path) -> Any:
-        return self._items[path]
+    def __getitem__(self, path: Any) -> Any:
+        # By number, as in Flax, or by path.
+        if isinstance(path, int):
+            return list(self)[path]
+        return FlatState(list(self)[path], sort=False) if isinstance(path, slice) else self._items[path]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items.items())
@@ -509,6 +512,8 @@ def to_flat_state(state: Mapping) -> FlatState:
       >>> nnx.to_flat_state(nnx.State({"a": {"b": 1}})).paths
       [('a', 'b')]
     """
+    if isinstance(state, FlatState):
+        return state
     return state.flat_state() if isinstance(state, State) else FlatState(_iter_leaves(_copy_nested(state), ()))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from phalanx import lax, nn, numpy as jnp
 from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes
 from phalanx.lax.contraction.precision import PrecisionLike
-from phalanx.lax.sharding.out_sharding import apply_out_sharding
+from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.nnx.layers.parameter_init import (
     NO_METADATA,
     Layer,
@@ -462,8 +462,13 @@ class Embed(Layer):
                 got=inputs.dtype.name,
                 fix="pass inputs.astype('int32'), or use nnx.Linear for vectors",
             )
-        out = _rows(inputs, self.embedding.value, self.dtype)
-        return apply_out_sharding(out, out_sharding, "nnx.Embed, out_sharding")
+        # With `out_sharding`, the table may be split along any dimension: the compiler plans the exchange of rows.
+        return call_with_out_sharding(
+            lambda indices, table: _rows(indices, table, self.dtype),
+            (inputs, self.embedding.value),
+            out_sharding,
+            "nnx.Embed, out_sharding",
+        )
 
     def attend(self, query: Any, out_sharding: ShardingLike | None = None) -> Any:
         """Compute the product of each vector with all vectors of the table.

@@ -41,7 +41,7 @@ def _wrap_in_variables(opt_state: PyTree, params: State) -> PyTree:
     """Wrap the arrays of an optimizer state in variables.
 
     An array at the path of a parameter becomes an `OptVariable` with the metadata of the parameter, so that it is
-    sharded in the same way.
+    sharded in the same way, or as the metadata `optimizer_sharding` says.
     """
     metadata = {path: (np.shape(v.raw_value), v.get_metadata()) for path, v in to_flat_state(params) if is_variable(v)}
 
@@ -53,6 +53,8 @@ def _wrap_in_variables(opt_state: PyTree, params: State) -> PyTree:
         shape, given = metadata[path]
         # Hooks apply to the value of the parameter only, and dimension names only to arrays of its shape.
         kept = {k: v for k, v in given.items() if not k.startswith("on_")} if shape == x.shape else {}
+        if "optimizer_sharding" in kept:
+            kept["out_sharding"] = kept.pop("optimizer_sharding")
         return OptVariable(x, **kept)
 
     def wrap_part(part: Any) -> Any:
@@ -129,9 +131,13 @@ class Optimizer(Object):
             _to_values(grads), opt_state, _to_values(params), self.step.value, **_to_values(kwargs)
         )
         # The step does not change structures, so that new values are assigned in the order of the leaves.
-        variables += tree_leaves(params, is_leaf=is_variable)
-        for variable, value in zip(variables, [*tree_leaves(opt_state), *tree_leaves(new)], strict=True):
+        for variable, value in zip(variables, tree_leaves(opt_state), strict=True):
             variable.value = value
+        for (path, param), value in zip(params.leaves_by_path(), tree_leaves(new), strict=True):
+            if is_variable(param):
+                param.value = value
+            else:  # an array outside of variables, which its module replaces
+                split_merge.update(model, State.from_flat_path([(path, value)]))
         self.step.value = count
         return updates
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any, NamedTuple, TypeVar
 
-from phalanx.core import ArgumentError, TraceError, state
+from phalanx.core import ArgumentError, Ref, TraceError, state
 from phalanx.nnx.graph_mode import FULL, GraphMode, resolve_mode
 from phalanx.nnx.graphlib import (
     Graph,
@@ -39,6 +39,7 @@ from phalanx.nnx.graphlib import (
 from phalanx.nnx.objects import ROOTS, Object, is_root, set_slot
 from phalanx.nnx.trace_level import check_not_leaked, check_trace_level
 from phalanx.nnx.variable import Variable, _set_source, _set_value, _set_watched
+from phalanx.nnx.variable_refs import read_refs
 from phalanx.tree import PyTreeDef, register_pytree_with_keys, tree_flatten
 from phalanx.typing import PyTree
 
@@ -395,7 +396,8 @@ class InnerModules:
         nodes = [x for x, n in zip(leaves, is_node) if n]
         # Assigning an equal but new value counts as written; a value that was set and restored does not.
         written = [i for i, v in enumerate(self.variables) if not _is_same(v._value, self.initial_values[i])]
-        changed = [*range(len(self.variables))] if all_values else written
+        # A reference is changed in place, and no output of a transformation.
+        changed = [i for i, v in enumerate(self.variables) if not v.in_refs] if all_values else written
         values = [x for x, n in zip(leaves, is_node) if not n] + [self.variables[i]._value for i in changed]
         origins = [OutputOrigin("out", i) for i, n in enumerate(is_node) if not n]
         for i in changed:
@@ -445,9 +447,13 @@ class InnerModules:
         numbers = [number_of.get(id(v)) for v in walk.variables]
         new = [(path, v) for path, v, n in zip(walk.paths, walk.variables, numbers) if n is None]
         _check_not_captured(new)
-        values += [v._value for _, v in new] + [get_entry(*ref) for ref in walk.refs]
+        # References of the arguments are changed in place; for a new one, the caller gets its value.
+        arrays = [(path, get_entry(*ref)) for path, ref in zip(walk.ref_paths, walk.refs)]
+        own_refs = {id(x) for x in self.arrays if isinstance(x, Ref)} if roots else ()
+        arrays = [(path, read_refs(x)) for path, x in arrays if id(x) not in own_refs]
+        values += [read_refs(v._value) for _, v in new] + [x for _, x in arrays]
         origins += [OutputOrigin("new", path[0], path[1:], _without_value(v)) for path, v in new]
-        origins += [OutputOrigin("array", path[0], path[1:]) for path in walk.ref_paths]
+        origins += [OutputOrigin("array", path[0], path[1:]) for path, _ in arrays]
         # Objects and containers that came from the arguments keep their identity for the caller.
         old_numbers = {id(x): i for i, x in self.built.items() if not isinstance(x, Variable)} if roots else {}
         existing = {i: old_numbers[id(x)] for i, x in enumerate(walk.numbered) if id(x) in old_numbers}

@@ -13,10 +13,10 @@ from typing import Any
 from phalanx.core import ArgumentError
 from phalanx.nnx.filters import AnyOf, Everything, Filter, OfType, first_match, to_predicates
 from phalanx.nnx.graph_mode import is_tree_mode
-from phalanx.nnx.graphlib import Path, State, build, check_is_tree, format_path, get_graph, iter_entries, unwrap_key
+from phalanx.nnx.graphlib import Path, State, check_is_tree, format_path, get_graph, iter_entries, unwrap_key
 from phalanx.nnx.objects import ROOTS, Object, is_root
 from phalanx.nnx.transforms.lifting import InnerModules, LiftedArguments, OutputSpec
-from phalanx.nnx.variable import Static, Variable, get_raw_value
+from phalanx.nnx.variable import Static, Variable, get_raw_value, is_variable
 from phalanx.runtime import Array
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, to_sharding
 from phalanx.spmd import device_put
@@ -157,6 +157,11 @@ class StateAxes(FilterMap):
     __slots__ = ()
     axes = property(lambda self: self._values)
 
+    @property
+    def state(self) -> State | None:
+        """The dimension of each variable as a nested state; None for filters."""
+        return None if self._values_by_path is None else State.from_flat_path(self._values_by_path)
+
 
 class StateSharding(FilterMap):
     """The shardings or specs of the variables of a module, for `jit` and `shard_map`.
@@ -201,22 +206,18 @@ def prefix(node: PyTree, filter_map: Any, /, *, graph: bool | None = None) -> An
     """
     table = filter_map if isinstance(filter_map, FilterMap) or callable(filter_map) else StateAxes(filter_map)
     choose = table if callable(table) else lambda path, leaf: table.resolve(path, leaf, "prefix")
-    is_tree = is_tree_mode(graph)
+    if is_tree_mode(graph):
+        check_is_tree("prefix", get_graph(node).definition)
+        return tree_map_with_path(lambda path, x: choose(tuple(map(unwrap_key, path)), x), node, is_leaf=is_variable)
 
     def assign(key_path: tuple, x: Any) -> Any:
         start = tuple(map(unwrap_key, key_path))
         if not isinstance(x, Object):
             return choose(start, x)
-        found = get_graph(x)
-        if is_tree:
-            values = iter([choose((*start, *path), leaf) for path, leaf in found.leaves(x)])
-            return build(found.definition.root, values, values, {}, {})
         # A shared variable has a value at each of its paths.
-        leaves = {**dict(iter_all_paths(x)), **dict(found.leaves(x))}
+        leaves = {**dict(iter_all_paths(x)), **dict(get_graph(x).leaves(x))}
         return StateAxes(State.from_flat_path((path, choose((*start, *path), leaf)) for path, leaf in leaves.items()))
 
-    if is_tree:
-        check_is_tree("prefix", get_graph(node).definition)
     return tree_map_with_path(assign, node, is_leaf=is_root)
 
 
