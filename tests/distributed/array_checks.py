@@ -9,6 +9,7 @@ import copy
 
 import numpy as np
 import pytest
+from phalanx.experimental import multihost_utils
 
 import phalanx
 import phalanx.numpy as jnp
@@ -341,3 +342,86 @@ def pmap_needs_local_devices():
 def sharding_pictures_and_checks():
     phalanx.debug.visualize_array_sharding(_put(A))
     phalanx.debug.visualize_array_sharding(_put(A, AB))
+
+
+# Operations on host values that all processes take part in
+
+
+def values_of_all_processes_are_gathered():
+    count = phalanx.process_count()
+    ours = {
+        "a": np.array([1.5, OWN]),
+        "n": 2**40 + OWN,
+        "b": np.array([OWN == 0]),
+        "h": np.full((2,), OWN, jnp.bfloat16),
+    }
+    stacked = multihost_utils.process_allgather(ours)
+    assert stacked["n"].tolist() == [2**40 + i for i in range(count)]
+    assert stacked["a"].tolist() == [[1.5, i] for i in range(count)]
+    assert stacked["b"].tolist() == [[i == 0] for i in range(count)]
+    assert stacked["h"].dtype == jnp.bfloat16
+    joined = multihost_utils.process_allgather(ours, tiled=True)
+    assert joined["a"].tolist() == [1.5, 0] + [x for i in range(1, count) for x in (1.5, i)]
+    assert joined["n"].shape == (count,)
+    np.testing.assert_array_equal(multihost_utils.process_allgather(_put(A), tiled=True), A)
+    with pytest.raises(phalanx.errors.ShardingError, match="pass tiled=True"):
+        multihost_utils.process_allgather(_put(A))
+    with pytest.raises(phalanx.errors.ShapeError, match=r"float64\[1\]( in process 0|\.$)?"):
+        multihost_utils.process_allgather(np.ones(OWN + 1))
+
+
+def values_of_one_process_are_broadcast():
+    ours = {"seed": 2**40 + OWN, "x": jnp.full((3,), OWN)}
+    out = multihost_utils.broadcast_one_to_all(ours)
+    assert int(out["seed"]) == 2**40 and out["x"].tolist() == [0, 0, 0]
+    last = phalanx.process_count() - 1
+    assert int(multihost_utils.broadcast_one_to_all(OWN, is_source=OWN == last)) == last
+    with pytest.raises(phalanx.errors.ArgumentTypeError, match="got True in processes 0, 1"):
+        multihost_utils.broadcast_one_to_all(OWN, is_source=True)
+
+
+def processes_wait_for_each_other_at_the_same_place():
+    multihost_utils.sync_global_devices("here")
+    with pytest.raises(phalanx.errors.ProgramMismatchError) as caught:
+        multihost_utils.sync_global_devices("first" if OWN == 0 else "other")
+    other = 1 if OWN == 0 else 0
+    names = [f"sync_global_devices('{'first' if process == 0 else 'other'}')" for process in (OWN, other)]
+    assert str(caught.value) == (
+        f"{names[0]}: expected process {other} to call it, too, got process {other} at {names[1]}.\n"
+        "  Fix: let all processes run the same program, in the same order."
+    )
+
+
+def values_that_differ_between_processes_are_found():
+    multihost_utils.assert_equal({"config": A, "n": 1}, "configurations differ")
+    with pytest.raises(AssertionError) as caught:
+        multihost_utils.assert_equal({"a": 1, "b": np.array([OWN, 7])}, "configurations differ")
+    other = 1 if OWN == 0 else 0
+    assert isinstance(caught.value, phalanx.errors.ProcessesDifferError)
+    assert str(caught.value) == (
+        f"assert_equal, configurations differ: expected ['b'] = [{OWN} 7] of int64[2], as in process {OWN}, "
+        f"got ['b'] = [{other} 7] of int64[2] in process {other}.\n"
+        "  Fix: compute the value in one process and broadcast it with broadcast_one_to_all."
+    )
+
+
+def host_local_arrays_become_global_ones_and_back():
+    count = phalanx.process_count()
+    rows = 8 // count
+    part = A[OWN * rows : (OWN + 1) * rows]
+    whole = multihost_utils.host_local_array_to_global_array({"x": part, "r": B}, MESH2, {"x": P("a", "b"), "r": P()})
+    _same(whole["x"], A)
+    _same(whole["r"], B)
+    _same(phalanx.jit(lambda x: x * 2)(whole["x"]), A * 2)
+    back = multihost_utils.global_array_to_host_local_array(whole, MESH2, {"x": P("a", "b"), "r": P()})
+    np.testing.assert_array_equal(np.asarray(back["x"]), part)
+    np.testing.assert_array_equal(np.asarray(back["r"]), B)
+    again = multihost_utils.global_array_to_host_local_array(whole["x"], MESH2, P("a"))
+    np.testing.assert_array_equal(np.asarray(again), part)
+    assert multihost_utils.host_local_array_to_global_array(whole["x"], MESH2, P("a", "b")) is whole["x"]
+    with pytest.raises(phalanx.errors.TraceError, match="outside of transformations"):
+        phalanx.jit(lambda x: multihost_utils.host_local_array_to_global_array(x, MESH2, P("a")))(part)
+
+
+def no_preemption_without_a_signal():
+    assert not any(multihost_utils.reached_preemption_sync_point(step) for step in range(3))

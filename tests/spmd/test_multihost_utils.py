@@ -35,7 +35,7 @@ def test_the_only_process_is_the_source_of_a_broadcast(mesh):
     with pytest.raises(ArgumentTypeError) as error:
         multihost_utils.broadcast_one_to_all(X, is_source=False)
     assert str(error.value) == (
-        "broadcast_one_to_all, argument is_source: expected True in one process, which is the source, got False in the only "
+        "broadcast_one_to_all, argument is_source: expected True in one process, which is the source, got False in every "
         "process.\n  Fix: leave is_source out, or pass is_source=process_index() == 0."
     )
 

@@ -26,6 +26,7 @@ COMMANDS = {
         "train a small language model over a mesh of devices (--help lists its options)", "phalanx.cli.demo"
     ),
     "export": Command("inspect, verify or run an exported program", "phalanx.cli.export"),
+    "launch": Command("run a program in several processes of this machine", "phalanx.cli.launch"),
     "run": Command("run a program written for JAX: its `import jax` finds Phalanx", "phalanx.as_jax.program_runner"),
 }
 

@@ -107,6 +107,7 @@ class Coordinator:
         self.check: Callable[[], None] = lambda: None  # raises if it is known that another process has failed
         self._exchanges: Counter[str] = Counter()
         self._lock = threading.RLock()
+        self._preemption: Any = None
 
     @classmethod
     def connect(cls, address: str, process_id: int, num_processes: int, *, seconds: float) -> Coordinator:
@@ -190,8 +191,17 @@ class Coordinator:
                 )
         return [theirs for _, theirs in found]
 
+    def reached_preemption_sync_point(self, step: int) -> bool:
+        """Whether the processes save and end at this step, because one of them was sent SIGTERM."""
+        if self._preemption is None:  # started at the first use, because it takes over SIGTERM
+            self._preemption = _jax.create_preemption_sync_manager()
+            self._preemption.initialize(self.client)
+        return bool(self._preemption.reached_sync_point(step))
+
     def disconnect(self) -> None:
         """Leave the program; the other processes are not waited for."""
+        if self._preemption is not None:
+            self._preemption.shutdown()
         with contextlib.suppress(XlaRuntimeError):  # The service may have ended.
             self.client.shutdown()
 

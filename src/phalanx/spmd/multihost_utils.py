@@ -1,32 +1,56 @@
-"""Functions of `jax.experimental.multihost_utils` for programs with a single process.
+"""Functions of `jax.experimental.multihost_utils`: operations on host values that all processes take part in.
 
-Programs written for several processes call these functions to gather, broadcast and compare host values. With one
-process, which owns all devices, each of them is simple. With several processes they raise an error.
+Every process must call them, in the same order. Small values go through the coordination service, which also compares
+what the processes are about to do; arrays go through the devices, one of each process. A program of one process may call
+them, too.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentTypeError, ShardingError, TraceError, Tracer, state
+from phalanx.core import ArgumentTypeError, PhalanxError, ShapeError, ShardingError, TraceError, Tracer, state
 from phalanx.engine import client, guard_namespace as _guard
+from phalanx.engine.coordination import Coordinator
+from phalanx.runtime import Array, ArrayType, transfer
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd import device_put
-from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path, tree_map, tree_unflatten
+from phalanx.spmd.jit import jit
+from phalanx.spmd.make_array import assemble_array
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
+
+
+class ProcessesDifferError(PhalanxError, AssertionError):
+    """A value that should be the same in all processes is not.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(ProcessesDifferError, AssertionError)
+      True
+    """
 
 
 def process_allgather(in_tree: PyTree, tiled: bool = False) -> Any:
     """Gather the values of all processes on every host.
 
     Args:
-      in_tree: a pytree of host values or arrays.
+      in_tree: a pytree of host values or arrays, of the same shapes and dtypes in all processes. An array over several
+        processes is gathered whole.
       tiled: whether to concatenate the values of the processes along dimension 0 instead of stacking them.
 
     Returns:
-      The pytree with NumPy arrays. Unless `tiled`, they have a leading dimension for the processes, of size 1.
+      The pytree with NumPy arrays. Unless `tiled`, they have a leading dimension for the processes.
+
+    Raises:
+      ShapeError: the shapes or dtypes differ between processes.
+      ShardingError: an array over several processes is to be stacked.
 
     Examples:
       >>> process_allgather({"loss": 0.5, "counts": [1, 2]}, tiled=True)
@@ -34,73 +58,97 @@ def process_allgather(in_tree: PyTree, tiled: bool = False) -> Any:
       >>> process_allgather(np.ones((4, 2))).shape
       (1, 4, 2)
     """
-    _check_single_process("process_allgather")
-    # The stacked dimension is that of the processes.
-    whole = lambda x: _host_value(x, "process_allgather")
-    return tree_map(whole if tiled else lambda x: whole(x)[None], in_tree)
+    leaves, tree = tree_flatten(in_tree)
+    out: list[Any] = [_replicate(x, tiled) if _is_global(x) else _host_value(x, "process_allgather") for x in leaves]
+    local = [i for i, x in enumerate(leaves) if not _is_global(x)]
+    coordinator = client.coordinator()
+    if coordinator is None:
+        return tree_unflatten(tree, out if tiled else [x[None] for x in out])
+    _compare_shapes("process_allgather", [out[i] for i in local], coordinator)
+    for i in local:
+        rows = np.asarray(device_put(_stack_bytes(out[i]), _over_processes(PartitionSpec())))
+        parts = rows.view(out[i].dtype).reshape(len(rows), *out[i].shape)
+        out[i] = parts.reshape(-1, *parts.shape[2:]) if tiled and parts.ndim > 1 else parts
+    return tree_unflatten(tree, out)
 
 
 def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> Any:
     """Broadcast the values of one process to every host.
 
     Args:
-      in_tree: a pytree of host values or arrays.
+      in_tree: a pytree of host values or arrays, of the same shapes and dtypes in all processes.
       is_source: whether this process is the source; by default the first process is.
 
     Returns:
       The pytree with NumPy arrays.
 
     Raises:
-      ArgumentTypeError: no process is the source.
+      ArgumentTypeError: no process is the source, or several are.
+      ShapeError: the shapes or dtypes differ between processes.
 
     Examples:
       >>> broadcast_one_to_all({"seed": 7})
       {'seed': array(7)}
     """
-    _check_single_process("broadcast_one_to_all")
-    if is_source is not None and not is_source:
+    leaves, tree = tree_flatten(in_tree)
+    values = [_host_value(x, "broadcast_one_to_all") for x in leaves]
+    coordinator = client.coordinator()
+    is_first = coordinator is None or coordinator.process_id == 0
+    claim = is_first if is_source is None else bool(is_source)
+    claims = [str(claim)] if coordinator is None else coordinator.exchange("broadcast_one_to_all", str(claim))
+    sources = [process for process, text in enumerate(claims) if text == "True"]
+    if len(sources) != 1:
         raise ArgumentTypeError(
             "broadcast_one_to_all, argument is_source",
             expected="True in one process, which is the source",
-            got="False in the only process",
+            got="True in processes " + ", ".join(map(str, sources)) if sources else "False in every process",
             fix="leave is_source out, or pass is_source=process_index() == 0",
         )
-    return tree_map(lambda x: _host_value(x, "broadcast_one_to_all"), in_tree)
+    if coordinator is None:
+        return tree_unflatten(tree, values)
+    _compare_shapes("broadcast_one_to_all", values, coordinator)
+    select = jit(lambda stacks: [rows[sources[0]] for rows in stacks], out_shardings=_over_processes(PartitionSpec()))
+    found = map(np.asarray, select(list(map(_stack_bytes, values))))
+    return tree_unflatten(tree, [row.view(x.dtype).reshape(x.shape) for row, x in zip(found, values, strict=True)])
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait until all processes have called this function; a single process does not wait.
+    """Wait until all processes have called this function, and their devices have finished what was started before.
 
     Args:
       name: name of the synchronization point.
 
     Raises:
-      ShardingError: there are several processes.
+      ProgramMismatchError: another process is at another synchronization point.
 
     Examples:
       >>> sync_global_devices("after the checkpoint")
     """
-    _check_single_process("sync_global_devices")
+    coordinator = client.coordinator()
+    if coordinator is not None:
+        for device in client.local_devices():
+            device.synchronize_all_activity()
+        coordinator.exchange(f"sync_global_devices({name!r})", "")
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
     """Whether all processes should save and exit at this step, because one of them will be preempted.
 
+    A scheduler announces this by sending SIGTERM to a process. All processes must start with the same step and call this
+    function in each. From the first call on, SIGTERM does not end the process any more.
+
     Args:
       step_id: the index of the step.
 
     Returns:
-      False: preemption notices of a single process are not supported.
-
-    Raises:
-      ShardingError: there are several processes.
+      True in all processes at one step, which is the same in all. False in a program of one process.
 
     Examples:
       >>> reached_preemption_sync_point(100)
       False
     """
-    _check_single_process("reached_preemption_sync_point")
-    return False
+    coordinator = client.coordinator()
+    return coordinator is not None and coordinator.reached_preemption_sync_point(step_id)
 
 
 def assert_equal(in_tree: PyTree, fail_message: str = "") -> None:
@@ -112,25 +160,44 @@ def assert_equal(in_tree: PyTree, fail_message: str = "") -> None:
 
     Raises:
       TraceError: a value is traced.
-      ShardingError: there are several processes.
+      ProcessesDifferError: a value differs between processes.
 
     Examples:
       >>> assert_equal({"seed": 7}, "seeds differ")
     """
-    _check_single_process("assert_equal")
-    tree_map(lambda x: _host_value(x, "assert_equal"), in_tree)
+    import hashlib
+
+    pairs, _ = tree_flatten_with_path(in_tree)
+    values = [np.ascontiguousarray(_host_value(x, "assert_equal")) for _, x in pairs]
+    coordinator = client.coordinator()
+    if coordinator is None:
+        return
+    facts = [[_describe(x), _shorten(x), hashlib.blake2b(x.tobytes(), digest_size=16).hexdigest()] for x in values]
+    ours = [[keystr(path), *fact] for (path, _), fact in zip(pairs, facts, strict=True)]
+    for process, text in enumerate(coordinator.exchange("assert_equal", json.dumps(ours))):
+        theirs = json.loads(text)
+        # A tree with another number of leaves differs from this one at the first leaf that only one of them has.
+        for mine, other in zip([*ours, None], [*theirs, None], strict=False):
+            if mine != other:
+                raise ProcessesDifferError(
+                    f"assert_equal{f', {fail_message}' if fail_message else ''}",
+                    expected=f"{_format_fact(mine)}, as in process {coordinator.process_id}",
+                    got=f"{_format_fact(other)} in process {process}",
+                    fix="compute the value in one process and broadcast it with broadcast_one_to_all",
+                )
 
 
 def host_local_array_to_global_array(local_inputs: PyTree, global_mesh: Mesh, pspecs: PyTree) -> Any:
     """Create arrays over a mesh from the data of each process; a single process has the full arrays.
 
     Args:
-      local_inputs: a pytree of host values, arrays or tracers.
-      global_mesh: the mesh.
+      local_inputs: a pytree of host values, arrays or tracers. Arrays over several processes are returned as they are.
+      global_mesh: the mesh, of which the devices of this process form a contiguous sub-array.
       pspecs: the specs of the arrays, as a tree prefix of `local_inputs`.
 
     Returns:
-      The pytree with arrays over the mesh. Differentiable: the cotangent passes through unchanged.
+      The pytree with arrays over the mesh. Differentiable, if there is one process: the cotangent passes through
+      unchanged.
 
     Raises:
       ShardingError: a spec does not fit the mesh or its array.
@@ -142,15 +209,24 @@ def host_local_array_to_global_array(local_inputs: PyTree, global_mesh: Mesh, ps
       >>> host_local_array_to_global_array(np.arange(3), mesh, PartitionSpec("x")).sharding.spec
       PartitionSpec('x')
     """
-    return _shard_values("host_local_array_to_global_array", local_inputs, global_mesh, pspecs, transfer=True)
+
+    def convert(x: Any, sharding: NamedSharding, where: str) -> Any:
+        local, scale = _local_sharding(sharding, np.ndim(x))
+        local.shard_shape(np.shape(x), where=where)
+        if _is_global(x) or not global_mesh.is_multi_process:
+            return x if _is_global(x) else device_put(x, sharding)
+        _check_concrete(x, "host_local_array_to_global_array")
+        return _reinterpret(device_put(x, local), sharding, tuple(np.multiply(np.shape(x), scale).tolist()))
+
+    return _convert("host_local_array_to_global_array", convert, local_inputs, global_mesh, pspecs)
 
 
 def global_array_to_host_local_array(global_inputs: PyTree, global_mesh: Mesh, pspecs: PyTree) -> Any:
     """Extract the data of this process from arrays over a mesh; a single process has the full arrays.
 
     Args:
-      global_inputs: a pytree of arrays.
-      global_mesh: the mesh of the arrays.
+      global_inputs: a pytree of arrays. Arrays of this process alone are returned as they are.
+      global_mesh: the mesh of the arrays, of which the devices of this process form a contiguous sub-array.
       pspecs: the specs of the arrays, as a tree prefix of `global_inputs`.
 
     Returns:
@@ -167,11 +243,19 @@ def global_array_to_host_local_array(global_inputs: PyTree, global_mesh: Mesh, p
       >>> global_array_to_host_local_array(whole, mesh, PartitionSpec("x")).tolist()
       [0, 1, 2]
     """
-    return _shard_values("global_array_to_host_local_array", global_inputs, global_mesh, pspecs, transfer=False)
+
+    def convert(x: Any, sharding: NamedSharding, where: str) -> Any:
+        sharding.shard_shape(np.shape(x), where=where)
+        if not _is_global(x):
+            return x
+        local, scale = _local_sharding(sharding, x.ndim)
+        return _reinterpret(device_put(x, sharding), local, tuple(np.floor_divide(x.shape, scale).tolist()))
+
+    return _convert("global_array_to_host_local_array", convert, global_inputs, global_mesh, pspecs)
 
 
-def _shard_values(what: str, values: PyTree, mesh: Mesh, pspecs: PyTree, transfer: bool) -> Any:
-    _check_single_process(what)
+def _convert(what: str, convert: Any, values: PyTree, mesh: Mesh, pspecs: PyTree) -> Any:
+    """Apply a conversion to each leaf, with its sharding over the mesh."""
     pairs, tree = tree_flatten_with_path(values)
     specs = broadcast_prefix(
         pspecs, values, what=f"{what}, pspecs", is_leaf=lambda s: s is None or isinstance(s, PartitionSpec)
@@ -183,30 +267,92 @@ def _shard_values(what: str, values: PyTree, mesh: Mesh, pspecs: PyTree, transfe
             raise ArgumentTypeError(
                 where, expected="a PartitionSpec", got=repr(spec), fix="write PartitionSpec() for a replicated array"
             )
-        sharding = NamedSharding(mesh, spec, where=where)
-        sharding.shard_shape(np.shape(x), where=where)
-        # A single process holds all shards, so its part of an array over the mesh is the array itself.
-        out.append(device_put(x, sharding) if transfer else x)
+        out.append(convert(x, NamedSharding(mesh, spec, where=where), where))
     return tree_unflatten(tree, out)
 
 
-def _host_value(x: ArrayLike, what: str) -> np.ndarray:
-    if isinstance(x, Tracer) or state.trace is not None:
-        raise TraceError(
-            what, expected="concrete values", got=f"{x!r} while tracing", fix=f"call {what} outside of transformations"
+def _local_sharding(sharding: NamedSharding, ndim: int) -> tuple[NamedSharding, list[int]]:
+    """The same spec over this process's devices, and how many times larger than there each dimension is in the whole."""
+    local = NamedSharding(sharding.mesh.local_mesh, sharding.spec)
+    return local, [
+        whole // part for whole, part in zip(sharding.tiling(ndim).parts, local.tiling(ndim).parts, strict=True)
+    ]
+
+
+def _reinterpret(x: Array, sharding: NamedSharding, shape: tuple[int, ...]) -> Array:
+    """The shards of this process as the shards of another array."""
+    aval = x.aval.update(shape=shape, sharding=None)
+    return assemble_array([shard.data for shard in x.addressable_shards], ArrayType(aval, sharding, True))
+
+
+def _is_global(x: Any) -> bool:
+    return type(x) is Array and not x.is_fully_addressable
+
+
+def _replicate(x: Array, tiled: bool) -> np.ndarray:
+    if not tiled:
+        raise ShardingError(
+            "process_allgather, argument tiled",
+            expected="True, since the parts of an array over several processes are not stacked",
+            got="False",
+            fix="pass tiled=True",
         )
+    return np.asarray(device_put(x, transfer.replicated_sharding(x.sharding._device_assignment, [x.sharding])))
+
+
+def _over_processes(spec: PartitionSpec) -> NamedSharding:
+    """A sharding over the first device of each process."""
+    first = {device.process_index: device for device in reversed(client.devices())}
+    return NamedSharding(Mesh(np.array([first[p] for p in sorted(first)], dtype=object), ("processes",)), spec)
+
+
+def _stack_bytes(value: np.ndarray) -> Array:
+    """The bytes of the values of all processes as the rows of an array: u8[processes, bytes].
+
+    Values of 64 bits would not survive the way through the devices as numbers.
+    """
+    sharding, row = _over_processes(PartitionSpec("processes")), np.frombuffer(value.tobytes(), np.uint8)[None]
+    placed = device_put(row, transfer.single_device_sharding(next(iter(sharding.addressable_devices))))
+    return assemble_array([placed], ArrayType(placed.aval.with_shape((sharding.num_devices, row.size)), sharding, True))
+
+
+def _compare_shapes(what: str, values: Sequence[np.ndarray], coordinator: Coordinator) -> None:
+    """Compare shapes and dtypes, before a program with other ones could end the process in its collectives."""
+    ours = ", ".join(map(_describe, values))
+    for process, theirs in enumerate(coordinator.exchange(what, ours)):
+        if theirs != ours:
+            raise ShapeError(
+                what,
+                expected=f"values of the same shapes and dtypes in all processes, here {ours}",
+                got=f"{theirs} in process {process}",
+                fix="pad the values to one shape",
+            )
+
+
+def _describe(x: np.ndarray) -> str:
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def _shorten(x: np.ndarray) -> str:
+    return np.array2string(x, threshold=8, edgeitems=2, max_line_width=10**6).replace("\n", "")[:80]
+
+
+def _format_fact(fact: Sequence[str] | None) -> str:
+    if fact is None:
+        return "no further leaf"
+    path, shape, value, _ = fact
+    return f"{path or 'the value'} = {value} of {shape}"
+
+
+def _host_value(x: ArrayLike, what: str) -> np.ndarray:
+    _check_concrete(x, what)
     return np.asarray(x)
 
 
-def _check_single_process(what: str) -> None:
-    """Raise an error if there are several processes, which these functions do not support."""
-    count = client.process_count()
-    if count > 1:
-        raise ShardingError(
-            what,
-            expected="one process that owns all devices",
-            got=f"{count} processes",
-            fix="use shard_map and collectives over a mesh of all devices instead",
+def _check_concrete(x: object, what: str) -> None:
+    if isinstance(x, Tracer) or state.trace is not None:
+        raise TraceError(
+            what, expected="concrete values", got=f"{x!r} while tracing", fix=f"call {what} outside of transformations"
         )
 
 

@@ -1,0 +1,114 @@
+"""`phalanx launch`: processes of this machine, their output, failures and signals."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from phalanx import cli
+
+COMMAND = [sys.executable, "-m", "phalanx", "launch"]
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Run a program under `phalanx launch`; returns the exit status and the sorted lines of output and errors."""
+
+    def start(program, *options, arguments=()):
+        (tmp_path / "program.py").write_text(program)
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environ.pop("PHALANX_NUM_CPU_DEVICES", None)
+        return subprocess.Popen(
+            [*COMMAND, *options, "program.py", *arguments],
+            cwd=tmp_path,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def finish(process):
+    out, err = process.communicate(timeout=120)
+    return process.returncode, sorted(out.splitlines()), err.splitlines()
+
+
+def test_processes_share_all_devices_and_their_output_is_prefixed(launch):
+    program = (
+        "import phalanx, sys\n"
+        "phalanx.distributed.initialize()\n"
+        "print(phalanx.device_count(), phalanx.process_index(), *sys.argv[1:])\n"
+    )
+    assert finish(launch(program, "-n", "2", "--devices", "3", arguments=("a", "-n"))) == (
+        0,
+        ["[0] 6 0 a -n", "[1] 6 1 a -n"],
+        [],
+    )
+
+
+def test_the_status_is_that_of_the_first_failure_and_the_others_are_ended(launch):
+    program = "import os, sys, time\nif os.environ['PHALANX_PROCESS_ID'] == '1': sys.exit(7)\ntime.sleep(600)\n"
+    assert finish(launch(program, "-n", "2", "--grace", "0.1")) == (
+        7,
+        [],
+        [
+            "phalanx launch: process 1 of 2 ended with status 7",
+            "phalanx launch: ending process 0, 0.1 s after the failure",
+        ],
+    )
+
+
+def test_a_failed_program_is_started_again(launch, tmp_path):
+    program = (
+        "import os, pathlib\n"
+        "mark = pathlib.Path('mark' + os.environ['PHALANX_PROCESS_ID'])\n"
+        "if not mark.exists(): mark.touch(); os.kill(os.getpid(), 9)\n"
+        "print('done')\n"
+    )
+    status, out, err = finish(launch(program, "-n", "2", "--restarts", "2"))
+    assert (status, out) == (0, ["[0] done", "[1] done"])
+    assert err.count("phalanx launch: start again, 1 of 2") == 1
+    assert "phalanx launch: process 0 of 2 ended by signal SIGKILL" in err
+
+
+def test_signals_are_passed_on(launch):
+    program = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
+        "print('ready', flush=True)\n"
+        "signal.pause()\n"
+    )
+    process = launch(program, "-n", "2")
+    lines = sorted(process.stdout.readline() for _ in range(2))
+    process.send_signal(signal.SIGTERM)
+    assert lines == ["[0] ready\n", "[1] ready\n"]
+    assert finish(process) == (128 + signal.SIGTERM, ["[0] saved", "[1] saved"], [])
+
+
+def test_processes_do_not_outlive_the_launcher(launch):
+    process = launch("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n", "-n", "1")
+    child = int(process.stdout.readline().split()[1])
+    process.kill()
+    process.communicate(timeout=60)
+    with pytest.raises(ProcessLookupError):
+        for _ in range(600):
+            os.kill(child, 0)
+            signal.sigtimedwait([], 0.1)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["-n", "0", "a.py"], "-n must be at least 1"),
+        (["-n", "2"], "name a script, or a module with -m"),
+        (["a.py"], "the following arguments are required: -n/--processes"),
+    ],
+)
+def test_wrong_arguments(words, message, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["launch", *words])
+    assert capsys.readouterr().err.endswith(f"phalanx launch: error: {message}\n")
