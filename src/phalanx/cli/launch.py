@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import TextIO
+from typing import IO, TextIO
 
 from phalanx.distributed.session import SERVICE_IS_RUNNING
 from phalanx.engine import coordination_service
@@ -156,9 +156,8 @@ class _Launcher:
                     ended = f"with status {code}" if code > 0 else f"by signal {signal.Signals(-code).name}"
                     _say(f"process {number} of {self.count} ended {ended}")
             if time.monotonic() > deadline:
-                _say(
-                    f"ending {', '.join(f'process {number}' for number in running)}, {self.grace:g} s after the failure"
-                )
+                names = ", ".join(f"process {number}" for number in running)
+                _say(f"ending {names}, {self.grace:g} s after the failure")
                 for process in running.values():
                     process.kill() if terminated else process.terminate()
                 terminated, deadline = True, time.monotonic() + _KILL_SECONDS
@@ -187,7 +186,7 @@ def _die_with_parent() -> Callable[[], object] | None:
     return lambda: prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def _read(stream: TextIO | None, prefix: str, to: TextIO) -> threading.Thread:
+def _read(stream: IO[str] | None, prefix: str, to: TextIO) -> threading.Thread:
     """Copy a stream line by line, behind a prefix."""
     assert stream is not None
 

@@ -1,8 +1,8 @@
 """Functions of `jax.experimental.multihost_utils`: operations on host values that all processes take part in.
 
-Every process must call them, in the same order. Small values go through the coordination service, which also compares
-what the processes are about to do; arrays go through the devices, one of each process. A program of one process may call
-them, too.
+Every process must call them, in the same order. Small values go through the coordination service, by which the
+processes also compare what they are about to do; arrays go through the devices, one of each process. A program of one
+process may call them, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import ArgumentTypeError, PhalanxError, ShapeError, ShardingError, TraceError, Tracer, state
-from phalanx.engine import client, guard_namespace as _guard
+from phalanx.engine import buffers, client, guard_namespace as _guard
 from phalanx.engine.coordination import Coordinator
 from phalanx.runtime import Array, ArrayType, transfer
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
@@ -126,16 +126,15 @@ def sync_global_devices(name: str) -> None:
     """
     coordinator = client.coordinator()
     if coordinator is not None:
-        for device in client.local_devices():
-            device.synchronize_all_activity()
+        buffers.block_until_ready([buffer for buffer, *_ in buffers.live(client.client())])
         coordinator.exchange(f"sync_global_devices({name!r})", "")
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
     """Whether all processes should save and exit at this step, because one of them will be preempted.
 
-    A scheduler announces this by sending SIGTERM to a process. All processes must start with the same step and call this
-    function in each. From the first call on, SIGTERM does not end the process any more.
+    A scheduler announces this by sending SIGTERM to a process. All processes must start with the same step and call
+    this function in each. From the first call on, SIGTERM does not end the process any more.
 
     Args:
       step_id: the index of the step.
@@ -271,12 +270,11 @@ def _convert(what: str, convert: Any, values: PyTree, mesh: Mesh, pspecs: PyTree
     return tree_unflatten(tree, out)
 
 
-def _local_sharding(sharding: NamedSharding, ndim: int) -> tuple[NamedSharding, list[int]]:
-    """The same spec over this process's devices, and how many times larger than there each dimension is in the whole."""
+def _local_sharding(sharding: NamedSharding, ndim: int) -> tuple[NamedSharding, np.ndarray]:
+    """The same spec over this process's devices, and the number of such parts along each dimension of the whole."""
+    assert isinstance(sharding.mesh, Mesh)
     local = NamedSharding(sharding.mesh.local_mesh, sharding.spec)
-    return local, [
-        whole // part for whole, part in zip(sharding.tiling(ndim).parts, local.tiling(ndim).parts, strict=True)
-    ]
+    return local, np.floor_divide(sharding.tiling(ndim).parts, local.tiling(ndim).parts)
 
 
 def _reinterpret(x: Array, sharding: NamedSharding, shape: tuple[int, ...]) -> Array:
