@@ -171,7 +171,7 @@ def test_without_tensorstore_the_extra_is_named(tmp_path, monkeypatch):
 
 def test_the_package_is_a_function_for_code_that_tells_functions_from_modules():
     assert not inspect.ismodule(phalanx.checkpoint)
-    assert list(inspect.signature(phalanx.checkpoint).parameters)[0] == "fun"
+    assert next(iter(inspect.signature(phalanx.checkpoint).parameters)) == "fun"
     f = functools.partial(phalanx.checkpoint, policy=phalanx.checkpoint_policies.everything_saveable)(jnp.sin)
     assert float(phalanx.grad(f)(0.0)) == 1.0
     assert phalanx.checkpoint.save is saving.save
