@@ -112,9 +112,11 @@ class _Reader:
         if of.opcode == "fusion":
             inside = self._computations[of.callees[0]]
             return next((self.scalar(name, inside, operands) for name, i in inside.items() if i.is_root), None)
-        if of.opcode not in ("add", "subtract") or None in operands:
+        if of.opcode not in ("add", "subtract"):
             return None
         a, b = operands
+        if a is None or b is None:
+            return None
         if of.opcode == "add" and a.element is None:
             a, b = b, a
         sign = 1 if of.opcode == "add" else -1
