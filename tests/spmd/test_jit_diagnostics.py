@@ -97,7 +97,7 @@ def test_donation_is_kept_under_vmap():
     with pytest.warns(UserWarning) as caught:
         phalanx.vmap(phalanx.jit(lambda x: x.sum(), donate_argnums=0))(y)
     assert [str(w.message) for w in caught] == [
-        "vmap(<lambda>): no result has the shape, dtype and sharding of these donated buffers, so they are not reused: input 0: "
+        "<lambda>: no result has the shape, dtype and sharding of these donated buffers, so they are not reused: input 0: "
         "f32[4,3].\n  Fix: remove these arguments from donate_argnums."
     ]
     assert caught[0].filename == __file__ and not y.is_deleted()

@@ -1,5 +1,7 @@
 """The stages of a compiled function, and what they show."""
 
+import re
+
 import numpy as np
 import pytest
 from phalanx.experimental.layout import Format, Layout
@@ -124,12 +126,39 @@ def test_make_jaxpr_and_eval_shape():
     assert out["y"] == phalanx.ShapeDtypeStruct((4, 4), "float32")
 
 
-def test_named_scopes_reach_the_program():
+def test_operations_are_named_by_function_scope_and_transformation():
     def g(x):
         with phalanx.named_scope("attention"):
-            return jnp.sin(x)
+            return (jnp.sin(x) * x).sum()
 
-    assert "attention/sin" in phalanx.jit(g).lower(X).as_text(debug_info=True)
+    text = phalanx.jit(g).lower(X).as_text(debug_info=True)
+    assert '"jit(g)/attention/sin"' in text and '"jit(g)/attention/reduce_sum"' in text
+    text = phalanx.jit(phalanx.grad(g)).lower(X).as_text("hlo", debug_info=True)
+    assert 'op_name="jit(g)/jvp(attention)/cos"' in text
+    assert 'op_name="jit(g)/transpose(jvp(attention))/mul"' in text
+    assert "attention" not in phalanx.jit(g).lower(X).as_text("hlo")
+    mapped = phalanx.make_jaxpr(phalanx.vmap(lambda x: phalanx.jvp(g, (x,), (x,))))(X)
+    assert str(mapped.eqns[0].source_info.name_stack) == "vmap(jvp(attention))"
+
+
+def test_bodies_of_control_flow_are_scopes():
+    def f(x, n):
+        y = phalanx.lax.while_loop(lambda x: x < 3.0, lambda x: x + 1.0, x)
+        y = phalanx.lax.scan(lambda c, _: (c * 2.0, None), y, length=3)[0]
+        return phalanx.checkpoint(jnp.sin)(phalanx.lax.cond(n, jnp.cos, jnp.tan, y))
+
+    names = set(re.findall('op_name="(.*?)"', phalanx.jit(f).lower(1.0, True).as_text("hlo", debug_info=True)))
+    assert {
+        "jit(f)/while/cond/lt",
+        "jit(f)/while/body/add",
+        "jit(f)/while/body/mul",
+        "jit(f)/cond/branch_0_fun/tan",
+        "jit(f)/cond/branch_1_fun/cos",
+        "jit(f)/checkpoint/sin",
+    } <= names
+    remat = phalanx.grad(phalanx.checkpoint(lambda x: jnp.sin(jnp.sin(x))))
+    text = phalanx.jit(remat).lower(1.0).as_text("hlo", debug_info=True)
+    assert "transpose(jvp(checkpoint))/rematted_computation/cos" in text
 
 
 def test_named_scopes_are_kept_by_derivatives_of_compiled_functions():
@@ -146,7 +175,7 @@ def test_named_scopes_are_kept_by_derivatives_of_compiled_functions():
             return call(x).sum()
 
     text = phalanx.jit(phalanx.grad(outer)).lower(X).as_text(debug_info=True)
-    assert '"layer/cos"' in text and '"model/jit"' in text
+    assert '"layer/cos"' in text and '"jit(outer)/transpose(jvp(model))/jit(inner)"' in text
     assert "model/layer" not in text and "model/model" not in text
     assert "model" not in phalanx.jit(phalanx.grad(lambda x: call(x).sum())).lower(X).as_text(debug_info=True)
 

@@ -165,13 +165,15 @@ from phalanx.core.sharding_rules import (
 )
 from phalanx.core.source_info import (
     NameStack as NameStack,
-    ScopedTraceback as ScopedTraceback,
+    Scope as Scope,
     SourceInfo as SourceInfo,
     current_traceback as current_traceback,
+    enter_transform as enter_transform,
     format_code_position as format_code_position,
     format_source as format_source,
     named_call as named_call,
     named_scope as named_scope,
+    split_source as split_source,
     user_stacklevel as user_stacklevel,
 )
 from phalanx.core.tangent import (

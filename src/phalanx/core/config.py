@@ -148,7 +148,7 @@ class State(threading.local):
 
     def __init__(self) -> None:
         self.trace: Any = None
-        self.scope: tuple[str, ...] = ()
+        self.scope: tuple[Any, ...] = ()  # see `source_info.Scope`
         self.source: Any = None  # the traceback that operations of a rule are recorded with, instead of the caller's
 
     @property

@@ -20,7 +20,7 @@ from phalanx.core.dtypes import wide
 from phalanx.core.effects import Effects, no_effects
 from phalanx.core.jaxpr_printer import print_eqn, print_jaxpr
 from phalanx.core.list_partition import select_flagged, select_unflagged
-from phalanx.core.source_info import NameStack, ScopedTraceback, SourceInfo, nest_scope
+from phalanx.core.source_info import NameStack, SourceInfo, split_source
 
 Atom = Any  # a Var or a Literal
 P = ParamSpec("P")
@@ -121,10 +121,8 @@ class Eqn:
     @property
     def source_info(self) -> SourceInfo:
         """The position and the scopes of the operation."""
-        source = self.source
-        if type(source) is ScopedTraceback:
-            return SourceInfo(source.traceback, NameStack(source.scope))
-        return SourceInfo(source, NameStack())
+        traceback, scope = split_source(self.source)
+        return SourceInfo(traceback, NameStack(scope))
 
     def replace(self, **fields: Any) -> Eqn:
         """A copy with the named fields replaced."""
@@ -331,7 +329,7 @@ def _run_equations(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         for eqn, dying in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
             # Inner functions of call-like primitives have source lines of their own.
             if eqn.primitive.call_like:
-                state.source, state.scope = before, nest_scope(scope, eqn.source)
+                state.source, state.scope = before, scope + split_source(eqn.source)[1]
             else:
                 state.source, state.scope = eqn.source, scope
             out = eqn.primitive(*[read(a) for a in eqn.invars], **eqn.params)

@@ -123,6 +123,7 @@ class CallRules:
       partial_eval_eqn: `(eqn, unknown, policy)`, splits an equation into its known part (or None), the unknown part,
         and the residuals between them.
       dce: `(eqn, used_outputs)`, returns a smaller equation, or None if nothing of it is left.
+      scope_name: `(params)`, returns the scope that the operations of its jaxpr are in.
       update_varying: `(avals, params)`, returns the parameters for operands of these types, with the jaxprs typed for
         the mesh axes over which the operands vary.
     """
@@ -134,6 +135,7 @@ class CallRules:
     partial_eval: Callable[..., Any] | None = None
     partial_eval_eqn: Callable[..., Any] | None = None
     dce: Callable[..., Any] | None = None
+    scope_name: Callable[[dict[str, Any]], str] | None = None
     update_varying: Callable[..., Any] | None = None
 
 

@@ -10,41 +10,69 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from phalanx.core.config import state
 from phalanx.core.error_classes import ArgumentTypeError
 from phalanx.engine import PACKAGE, api_boundary, current_traceback as current_traceback, is_internal, user_frames
 
 
-class ScopedTraceback:
-    """A traceback inside named scopes.
+class Transform(NamedTuple):
+    """A transformation, as an entry of a scope: it is written around the next scope inside, as in `jvp(layer)`.
 
     Args:
-      traceback: the position of the operation.
-      scope: the names of the scopes, outermost first, and XLA metadata as pairs of strings; they precede the scopes
-        that the traceback has.
+      name: its name.
     """
 
-    __slots__ = ("scope", "traceback")
+    name: str
 
-    def __init__(self, traceback: Any, scope: tuple[str, ...]):
-        self.traceback: Any = traceback.traceback if type(traceback) is ScopedTraceback else traceback
-        self.scope = nest_scope(scope, traceback)
+
+# The scopes around an operation, outermost first: names, transformations, and XLA metadata as pairs of strings.
+Scope: TypeAlias = tuple[str | Transform | tuple[str, str], ...]
+
+
+class ScopedTraceback(NamedTuple):
+    """A traceback inside scopes. Tracing makes one for each operation in a scope; lowering reads the scopes.
+
+    Args:
+      source: the position of the operation, or a position in scopes, which are inside these.
+      scope: the scopes.
+      depth: the number of scopes at the front that are around the jaxpr of the operation.
+    """
+
+    source: Any
+    scope: Scope
+    depth: int
+
+
+def split_source(source: Any) -> tuple[Any, Scope]:
+    """The raw traceback of an operation, or None, and the scopes around it, outermost first."""
+    scope: Scope = ()
+    while type(source) is ScopedTraceback:
+        entries = source.scope
+        if source.depth:
+            # The scopes around a jaxpr are those of the place where it runs; its operations keep metadata, though.
+            around = tuple([entry for entry in entries[: source.depth] if type(entry) is tuple])
+            entries = around + entries[source.depth :]
+        scope += entries
+        source = source.source
+    return source, scope
 
 
 class NameStack(NamedTuple):
     """The names of the scopes around an operation, outermost first.
 
     Args:
-      stack: the names.
+      stack: the names and transformations.
 
     Examples:
       >>> str(NameStack(("layer",)).extend("attention"))
       'layer/attention'
+      >>> str(NameStack(("model",)).transform("jvp").extend("layer"))
+      'model/jvp(layer)'
     """
 
-    stack: tuple[str, ...] = ()
+    stack: Scope = ()
 
     def extend(self, name: str) -> NameStack:
         """The stack with one more scope inside.
@@ -57,11 +85,29 @@ class NameStack(NamedTuple):
         """
         return NameStack((*self.stack, name))
 
+    def transform(self, name: str) -> NameStack:
+        """The stack with a transformation inside.
+
+        Args:
+          name: its name.
+
+        Returns:
+          The stack.
+        """
+        return NameStack((*self.stack, Transform(name)))
+
     def __len__(self) -> int:
         return len(self.stack)
 
     def __str__(self) -> str:
-        return "/".join(self.stack)
+        names: list[str] = []
+        for entry in reversed(self.stack):
+            if type(entry) is Transform:
+                inner = names.pop() if names else ""
+                names.append(f"{entry.name}({inner})")
+            elif isinstance(entry, str):
+                names.append(entry)
+        return "/".join(reversed(names))
 
 
 class SourceInfo(NamedTuple):
@@ -87,17 +133,9 @@ class SourceInfo(NamedTuple):
         return self._replace(**fields)
 
 
-def nest_scope(scope: tuple[str, ...], traceback: Any) -> tuple[str, ...]:
-    """Nest the scopes of a traceback in others; a backward pass is in the scopes of its forward pass only once."""
-    inner = traceback.scope if type(traceback) is ScopedTraceback else ()
-    return inner if inner[: len(scope)] == scope else (*scope, *inner)
-
-
 def find_user_frame(traceback: Any) -> Any | None:
     """The innermost frame of the user's code, or None."""
-    if type(traceback) is ScopedTraceback:
-        traceback = traceback.traceback
-    return next(iter(user_frames(traceback)), None)
+    return next(iter(user_frames(split_source(traceback)[0])), None)
 
 
 def format_source(traceback: Any) -> str:
@@ -124,6 +162,27 @@ def format_code_position(fun: Any) -> str:
     if code is None or code.co_filename.startswith(PACKAGE):
         return name
     return f"{name} at {code.co_filename}:{code.co_firstlineno}"
+
+
+class enter_transform:
+    """A block whose operations are results of a transformation; eagerly there is nobody to tell.
+
+    Args:
+      name: the name of the transformation.
+    """
+
+    __slots__ = ("name", "outer")
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __enter__(self) -> None:
+        self.outer = state.scope
+        if state.trace is not None:
+            state.scope = (*self.outer, Transform(self.name))
+
+    def __exit__(self, *exc_info: object) -> None:
+        state.scope = self.outer
 
 
 @contextlib.contextmanager

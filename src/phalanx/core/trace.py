@@ -39,6 +39,8 @@ from phalanx.core.tangent import vector_space
 from phalanx.engine import traceback_filtering
 from phalanx.symbolic import Dim
 
+_new_tuple = tuple.__new__  # makes a NamedTuple without a Python call
+
 
 class Trace:
     """Base of all traces.
@@ -314,6 +316,7 @@ class StagingTrace(Trace):
         "_makers",
         "constants",
         "constvars",
+        "depth",
         "effects",
         "eqns",
         "finished",
@@ -332,6 +335,7 @@ class StagingTrace(Trace):
         self.effects: Effects = no_effects
         self.finished: Any = None
         self._makers: tuple[int, dict[Var, Eqn]] = 0, {}
+        self.depth = 0  # the number of scopes around the jaxpr
         self.input_name: Callable[[int], str] | None = None
         self.try_concretize_var: Callable[[StagingTrace, Var], Any] | None = None
 
@@ -373,7 +377,7 @@ class StagingTrace(Trace):
         # traceback of its own.
         where = state.source or source_info.current_traceback()
         if state.scope:
-            where = source_info.ScopedTraceback(where, state.scope)
+            where = _new_tuple(source_info.ScopedTraceback, (where, state.scope, self.depth))
         if primitive.multiple:
             outvars = [Var(aval) for aval in out]
             self.eqns.append(Eqn(primitive, atoms, outvars, params, where, effects))
@@ -497,15 +501,16 @@ def trace_to_jaxpr(
     """
     trace = StagingTrace(state.trace, name)
     trace.input_name, trace.try_concretize_var = input_name, look
-    before, scope = state.trace, state.scope
+    before, scope, source = state.trace, state.scope, state.source
     with pause_collector():
         # Scopes around the call belong to the equation that calls the jaxpr, not to the equations inside.
         state.trace, state.scope = trace, current_scope().context.xla_metadata
+        state.source = source_info.split_source(source)[0]
         try:
             outputs = fun(*[trace.new_input(aval) for aval in in_avals])
             program = trace.finish(outputs)
         finally:
-            state.trace, state.scope = before, scope
+            state.trace, state.scope, state.source = before, scope, source
             trace.alive, trace.try_concretize_var = False, None
     del outputs
     check_leaks(trace)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from jaxlib import _jax
+from jaxlib._hlo import HloPrintOptions
 
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.mlir import dense_constant, hlo, ir
@@ -194,9 +195,11 @@ def to_hlo(module: Any) -> Any:
     return _jax.mlir.mlir_module_to_xla_computation(buffer.getvalue(), use_tuple_args=False, return_tuple=False)
 
 
-def to_hlo_text(module: Any) -> str:
-    """Format a module as HLO before any pass."""
-    return to_hlo(module).as_hlo_text()
+def to_hlo_text(module: Any, debug_info: bool = False) -> str:
+    """Format a module as HLO before any pass, with the names and source lines of the operations if `debug_info`."""
+    options = HloPrintOptions.short_parsable()
+    options.print_metadata = debug_info
+    return to_hlo(module).as_hlo_module().to_string(options)
 
 
 def cost_analysis(module: Any, device: Any) -> dict[str, Any]:

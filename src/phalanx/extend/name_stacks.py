@@ -103,16 +103,23 @@ def extend_name_stack(name: str) -> Iterator[NameStack]:
         yield current_name_stack()
 
 
-def transform_name_stack(name: str) -> contextlib.AbstractContextManager[NameStack]:
-    """Put the operations of a block into a scope with the name of a transformation.
+@contextlib.contextmanager
+def transform_name_stack(name: str) -> Iterator[NameStack]:
+    """Mark the operations of a block as results of a transformation.
 
     Args:
       name: its name.
 
     Returns:
       A context manager, which gives the name stack inside.
+
+    Examples:
+      >>> with transform_name_stack("jvp"), extend_name_stack("layer") as stack:
+      ...     print(stack)
+      jvp(layer)
     """
-    return extend_name_stack(name)
+    with set_name_stack(current_name_stack().transform(name)):
+        yield current_name_stack()
 
 
 @contextlib.contextmanager

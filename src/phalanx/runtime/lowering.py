@@ -21,8 +21,9 @@ from phalanx.core import (
     Eqn,
     Jaxpr,
     Literal,
+    NameStack,
     RuleError,
-    ScopedTraceback,
+    Scope,
     ShapedArray,
     Var,
     dtypes,
@@ -32,6 +33,7 @@ from phalanx.core import (
     physical_aval,
     preserve_wide_types,
     remove_dead_code,
+    split_source,
     state,
     trace_to_jaxpr,
 )
@@ -63,12 +65,14 @@ class LoweringContext(OperationBuilder):
 
     Args:
       module: the state of the module.
+      scope: the scopes around the function body.
     """
 
-    __slots__ = ("tokens",)
+    __slots__ = ("scope", "tokens")
 
-    def __init__(self, module: ModuleContext):
+    def __init__(self, module: ModuleContext, scope: Scope = ()):
         super().__init__(module)
+        self.scope = scope
         self.tokens: dict[effects.Effect, Any] = {}
 
     def inline(self, fun: Callable, *operands: Any, avals: Sequence[ShapedArray] | None = None, **kwargs: Any) -> list:
@@ -91,11 +95,21 @@ class LoweringContext(OperationBuilder):
             state.source = before
         return self.emit(program, operands)
 
-    def emit(self, program: Jaxpr, operands: Sequence[Any]) -> list:
-        """Emit the equations of a jaxpr here, with IR values as its inputs."""
-        outer = self.eqn
+    def emit(self, program: Jaxpr, operands: Sequence[Any], *names: str) -> list:
+        """Emit the equations of a jaxpr here, with IR values as its inputs.
+
+        Args:
+          program: the jaxpr.
+          operands: IR values.
+          *names: scopes of the jaxpr inside those of the current equation.
+
+        Returns:
+          The results as IR values.
+        """
+        eqn, scope = self.eqn, self.scope
+        self.scope = (*scope, *split_source(eqn.source)[1], *names)
         out = lower_equations(self, program, dict(zip(program.invars, operands, strict=True)))
-        self.eqn = outer
+        self.eqn, self.scope = eqn, scope
         return out
 
     def call(
@@ -165,13 +179,18 @@ def lower_equations(ctx: LoweringContext, program: Jaxpr, env: dict[Var, Any]) -
         env[v] = ctx.constant(np.asarray(c), physical_aval(v.aval))
     entered = None
     program = remove_dead_code(program)
+    known: dict[Scope, tuple[str, Sequence[Any]]] = {}  # by scope, the prefix of names, and the metadata
     try:
         for eqn in program.eqns:
-            where, name = eqn.source, eqn.primitive.name
-            metadata: Sequence[Any] = ()
-            if type(where) is ScopedTraceback:
-                metadata = [entry for entry in where.scope if type(entry) is tuple]
-                where, name = where.traceback, "/".join([*(s for s in where.scope if type(s) is str), name])
+            where, scope = split_source(eqn.source)
+            if scope not in known:
+                names = str(NameStack(ctx.scope + scope))
+                known[scope] = names and f"{names}/", [entry for entry in scope if type(entry) is tuple]
+            prefix, metadata = known[scope]
+            if eqn.primitive.scope_name is None:
+                name = prefix + eqn.primitive.name
+            else:
+                name = str(NameStack((*ctx.scope, *scope, eqn.primitive.scope_name(eqn.params))))
             # A location is entered only when it changes: most consecutive operations of a rule share one.
             loc = ctx.module.location(where, name)
             if loc is not entered:
@@ -312,6 +331,7 @@ def emit_function(
     in_shardings: Sequence[Any] = (),
     out_shardings: Sequence[Any] = (),
     stays_in_memory: Sequence[bool] = (),
+    scope: Scope = (),
 ) -> Any:
     """Emit a jaxpr as a function of the module: (leading scalars, tokens, inputs) -> (tokens, outputs).
 
@@ -325,6 +345,7 @@ def emit_function(
       is_public: whether this is `main`.
       in_shardings, out_shardings: of inputs and outputs, as far as they are declared or known.
       stays_in_memory: for each input, whether it is an argument of `main`.
+      scope: the scopes around its operations; XLA adds those of its calls.
 
     Returns:
       The function.
@@ -339,7 +360,7 @@ def emit_function(
     function.attributes["sym_visibility"] = ir.StringAttr.get("public" if is_public else "private")
     module.symbols.insert(function)
     block = function.add_entry_block()
-    ctx = LoweringContext(module)
+    ctx = LoweringContext(module, scope)
     arguments = iter(block.arguments)
     ctx.leading = {name: next(arguments) for name, _ in leading}
     ctx.tokens = {effect: next(arguments) for effect in ordered}
@@ -426,6 +447,7 @@ def lower_jaxpr_to_module(
             in_shardings=in_shardings or (),
             out_shardings=out_shardings or (),
             stays_in_memory=[True] * len(program.invars),
+            scope=(f"jit({name})",),
         )
         if donated or in_shardings is not None or any(memories[0]):
             annotate_memories(parameters, memories[0])

@@ -59,6 +59,9 @@ class JitCall(PartialEvalCall, name="jit"):
     def target_shardings(self, *, options: Options, **_: Any) -> tuple:
         return options.in_shardings + options.out_shardings
 
+    def scope_name(self, params: dict) -> str:
+        return f"jit({params['name']})"
+
     def run(self, *args: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
         types = tuple([eager_dispatch.concrete_type(x) for x in args])
         call = jaxpr.derive(("run", types, options), lambda: _prepare(jaxpr, types, name, options))
@@ -102,15 +105,13 @@ class JitCall(PartialEvalCall, name="jit"):
         return option and (option[0], False)
 
     def derive_params(self, params: dict, program: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], change: str) -> dict:
-        name, keeps_buffers = params["name"], change in ("primal", "smaller", "vmap", "discharge")
+        keeps_buffers = change in ("primal", "smaller", "vmap", "discharge")
         options = params["options"]._replace(
             in_shardings=tuple([option and option[0] for option in ins]),
             out_shardings=tuple([option and option[0] for option in outs]),
             donated=tuple([bool(option and option[1] and keeps_buffers) for option in ins]),
         )
-        if change not in ("primal", "smaller", "unknown", "discharge"):
-            name = f"{change}({name})"
-        return {"jaxpr": program, "name": name, "options": options}
+        return params | {"jaxpr": program, "options": options}
 
     def bind_call(self, args: Sequence[Any], params: dict) -> list:
         return bind_program(params["jaxpr"], args, name=params["name"], options=params["options"])

@@ -379,14 +379,14 @@ class Lowered(_LaterStage):
 
         Args:
           dialect: "stablehlo" (default) or "hlo".
-          debug_info: whether StableHLO text includes names and source locations.
+          debug_info: whether the text includes names and source locations.
 
         Returns:
           The text.
         """
         module = self.program.module.module
         if _dialect("as_text", dialect) == "hlo":
-            return stablehlo.to_hlo_text(module)
+            return stablehlo.to_hlo_text(module, debug_info)
         return module.operation.get_asm(enable_debug_info=debug_info)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:

@@ -34,6 +34,7 @@ from phalanx.core import (
     check_no_views,
     check_ref_aliases,
     current_traceback,
+    enter_transform,
     eqn_named_axes,
     format_code_position,
     get_aval,
@@ -341,7 +342,8 @@ def named_vmap(
             check_ref_aliases(name, leaves, (), label_of(args, kwargs, lambda: positional_parameters(fun)))
             out, dims_out = _map_with_refs(function, leaves, in_dims, axis, name)
         else:
-            out, dims_out = vmap_flat(function, leaves, in_dims, axis, name)
+            with enter_transform("vmap"):
+                out, dims_out = vmap_flat(function, leaves, in_dims, axis, name)
         result = tree_unflatten(function.out_tree, out)
         wanted = broadcast_prefix(out_axes, result, what=f"{where}, out_axes", is_leaf=lambda x: x is None)
         moved = [
@@ -359,7 +361,8 @@ def _map_with_refs(
     """`vmap_flat` over arguments of which some are references; mapped ones are written back."""
     mapped = [isinstance(x, Ref) and d is not None for x, d in zip(args, in_dims, strict=True)]
     call, values = localize_refs(fun, args, mapped)
-    out, dims = vmap_flat(call, values, in_dims, axis, name)
+    with enter_transform("vmap"):
+        out, dims = vmap_flat(call, values, in_dims, axis, name)
     count = len(out) - sum(mapped)
     wanted = zip(select_flagged(args, mapped), select_flagged(in_dims, mapped), strict=True)
     for (ref, target), value, dim in zip(wanted, out[count:], dims[count:], strict=True):

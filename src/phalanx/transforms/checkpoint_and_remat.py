@@ -104,7 +104,7 @@ class Remat(PartialEvalCall, name="checkpoint"):
         # Only the recomputation needs the barrier; the original computation can be optimized freely.
         if differentiated and prevent_cse and operands:
             operands = tuple(hlo.OptimizationBarrierOp(list(operands)).results)
-        return ctx.emit(jaxpr, operands)
+        return ctx.emit(jaxpr, operands, "checkpoint", *(("rematted_computation",) if differentiated else ()))
 
     def partial_eval_parts(self, params: dict, unknown: Sequence[bool], policy: Policy) -> PartialEvalJaxprs:
         if policy is not everything_saveable:  # the policy of an enclosing `checkpoint` applies

@@ -12,7 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import check_function, dtypes, format_code_position, get_aval, is_sequence, vector_space
+from phalanx.core import (
+    check_function,
+    dtypes,
+    enter_transform,
+    format_code_position,
+    get_aval,
+    is_sequence,
+    vector_space,
+)
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.symbolic import is_constant_shape
 from phalanx.transforms.batching import AxisData, move_mapped_dim, vmap_flat
@@ -144,7 +152,8 @@ def _map_basis(fun: Callable, leaves: Sequence[Any], out_dim: int) -> PyTree:
     basis = _standard_basis(leaves)
     function = FlatFunction(fun, tree_flatten(tuple(basis))[1])
     size = basis[0].shape[0] if basis else 0
-    out, dims = vmap_flat(function, basis, [0] * len(basis), AxisData(size), "jacobian")
+    with enter_transform("vmap"):
+        out, dims = vmap_flat(function, basis, [0] * len(basis), AxisData(size), "jacobian")
     moved = [move_mapped_dim(x, d, size, out_dim % (np.ndim(x) + (d is None))) for x, d in zip(out, dims, strict=True)]
     return tree_unflatten(function.out_tree, [finalize_tangent(x, get_aval(x)) for x in moved])
 

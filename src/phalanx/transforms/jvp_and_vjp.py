@@ -25,6 +25,7 @@ from phalanx.core import (
     as_shape_struct,
     check_ref_aliases,
     dtypes,
+    enter_transform,
     format_code_position,
     get_aval,
     instantiate,
@@ -101,7 +102,8 @@ def _record_tangents(fun: Callable[..., list], primals: Sequence[Any], name: str
         tangent = linear.new_input(get_aval(primal).to_tangent())
         return primal if tangent.aval.dtype == dtypes.float0 else JVPTracer(trace, primal, tangent)
 
-    pairs = trace.run(fun, map(add_tangent, primals), trace.unpair)
+    with enter_transform("jvp"):
+        pairs = trace.run(fun, map(add_tangent, primals), trace.unpair)
     jaxpr, nonzero = finish_linear(linear, [t for _, t in pairs])
     return [p for p, _ in pairs], jaxpr, nonzero
 
@@ -196,7 +198,8 @@ def jvp(fun: Callable, primals: Sequence[PyTree], tangents: Sequence[PyTree], ha
         "pass one tangent for each leaf of primals",
     )
     function = FlatFunction(fun, tree, has_aux=has_aux)
-    out, out_dot = jvp_flat(_strip_aux_tangents(function), flat, flat_dot, function_name(fun))
+    with enter_transform("jvp"):
+        out, out_dot = jvp_flat(_strip_aux_tangents(function), flat, flat_dot, function_name(fun))
     dots = finalize_tangents(out_dot, [get_aval(y) for y in out])
     result = tuple(tree_unflatten(function.out_tree, leaves) for leaves in (out, dots))
     return (*result, function.aux) if has_aux else result

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core import Jaxpr, Primitive, StagedTracer, StagingTrace, remove_dead_code, split_tangents, state
+from phalanx.core import Jaxpr, Primitive, StagedTracer, StagingTrace, Trace, remove_dead_code, split_tangents, state
 
 
 class LinearTrace(StagingTrace):
@@ -17,6 +17,10 @@ class LinearTrace(StagingTrace):
 
     __slots__ = ()
     compiles = False
+
+    def __init__(self, parent: Trace | None = None, name: str = ""):
+        super().__init__(parent, name)
+        self.depth = len(state.scope)  # The linear jaxpr runs in the scopes around the transformation again.
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
         # A loop instead of `any` with a generator, since this runs for every operation under `grad`.

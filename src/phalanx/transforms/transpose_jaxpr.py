@@ -23,6 +23,7 @@ from phalanx.core import (
     broadcast_flag,
     cached_on_jaxpr,
     conform,
+    enter_transform,
     instantiate,
     join_tangents,
     preserve_wide_types,
@@ -150,7 +151,8 @@ def _complete_cotangent(c: ArrayLike | Zero | None, aval: ShapedArray) -> Any:
 
 def transpose_flat(jaxpr: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any]) -> list:
     """The cotangents, arrays or `Zero`s, of the inputs of a jaxpr that is linear in all of them."""
-    return _transpose(jaxpr, dict(zip(jaxpr.constvars, consts, strict=True)), cotangents, jaxpr.invars)
+    with enter_transform("transpose"):
+        return _transpose(jaxpr, dict(zip(jaxpr.constvars, consts, strict=True)), cotangents, jaxpr.invars)
 
 
 def add_transpose(
@@ -184,7 +186,8 @@ def add_transpose(
         for v, c in zip(jaxpr.outvars, cotangents, strict=True)
     ]
     known = dict(zip(jaxpr.constvars, consts, strict=True))
-    out = _transpose(jaxpr.replace(eqns=eqns), known, given, jaxpr.invars, held)
+    with enter_transform("transpose"):
+        out = _transpose(jaxpr.replace(eqns=eqns), known, given, jaxpr.invars, held)
     return [x if w else Zero(v.aval) for x, v, w in zip(out, jaxpr.invars, wanted, strict=True)]
 
 

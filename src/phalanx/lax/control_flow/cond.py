@@ -114,8 +114,8 @@ class Cond(DivisibleCall, name="cond"):
             # Each branch starts from the tokens before the call; the call returns the tokens of the branch that ran.
             ctx.tokens.update(before)
 
-            def body(branch: Jaxpr = branch) -> list:
-                out = ctx.emit(branch, operands)
+            def body(branch: Jaxpr = branch, name: str = f"branch_{i}_fun") -> list:
+                out = ctx.emit(branch, operands, "cond", name)
                 return [*(ctx.tokens[e] for e in ordered), *out]
 
             ctx.region([], op, body, i)

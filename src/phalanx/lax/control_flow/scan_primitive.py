@@ -558,7 +558,7 @@ def _emit_iteration(
     for x, aval in ((x, physical_aval(a)) for x, a in xs):
         row = ctx.dynamic_slice(x, aval.shape, start(aval.ndim), aval.with_shape((1, *aval.shape[1:])))
         slices.append(ctx.reshape(row, aval.with_shape(aval.shape[1:])))
-    out = ctx.emit(jaxpr, [*consts, *state[: layout.num_carry], *slices])
+    out = ctx.emit(jaxpr, [*consts, *state[: layout.num_carry], *slices], "while", "body")
     stored = []
     for buffer, y, aval in zip(state[layout.num_carry :], out[layout.num_carry :], map(physical_aval, stacked_avals)):
         row = ctx.reshape(y, aval.with_shape((1, *aval.shape[1:])))

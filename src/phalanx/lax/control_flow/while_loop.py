@@ -216,11 +216,11 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
 
         def condition(first: Any, others: Sequence[Any]) -> Any:
             in_cond, _, carry = split([first, *others])
-            return ctx.emit(cond, [*in_cond, *carry])[0]
+            return ctx.emit(cond, [*in_cond, *carry], "while", "cond")[0]
 
         def step(first: Any, others: Sequence[Any]) -> tuple:
             in_cond, in_body, carry = split([first, *others])
-            out = [*in_cond, *in_body, *ctx.emit(body, [*in_body, *carry])]
+            out = [*in_cond, *in_body, *ctx.emit(body, [*in_body, *carry], "while", "body")]
             return out[0], out[1:]
 
         avals = [*cond.in_avals[:c], *body.in_avals]
