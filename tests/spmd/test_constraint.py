@@ -213,3 +213,11 @@ def test_a_mesh_with_other_axis_types_inside_a_compiled_function_is_an_error(mes
         )
         with around:
             np.testing.assert_array_equal(np.asarray(jit(lambda x: x)(values(8))), values(8))
+
+
+def test_a_constraint_over_auto_axes_keeps_the_explicit_ones():
+    mesh = make_mesh((4, 2), ("x", "y"), (AxisType.Explicit, AxisType.Auto))
+    with ph.set_mesh(mesh):
+        x = ph.device_put(np.zeros((8, 2), np.float32), P("x"))
+        out = ph.jit(lambda x: ph.lax.with_sharding_constraint(x, P("y")))(x)
+    assert out.sharding.spec == P(("x", "y"), None)

@@ -156,8 +156,10 @@ def with_sharding_constraint(x: Any, shardings: PyTree) -> Any:
     flat = broadcast_shardings(shardings, x, "with_sharding_constraint, shardings", may_be_open=True)
     for i, (leaf, s) in enumerate(zip(leaves, flat, strict=True)):
         check_not_manual(s)
-        if isinstance(s, NamedSharding) and len(s.spec) > get_aval(leaf).ndim:
-            _check_rank(s, get_aval(leaf), f"with_sharding_constraint, argument x{leaf_path(x, i)}")
+        if isinstance(s, NamedSharding):
+            if len(s.spec) > get_aval(leaf).ndim:
+                _check_rank(s, get_aval(leaf), f"with_sharding_constraint, argument x{leaf_path(x, i)}")
+            flat[i] = _add_typed_axes(s, get_aval(leaf))
     out = [leaf if s is None else sharding_constraint_p(leaf, sharding=s) for leaf, s in zip(leaves, flat, strict=True)]
     return tree_unflatten(tree, out)
 
@@ -236,6 +238,19 @@ def check_not_manual(sharding: Any, manual: Collection | None = None) -> None:
 def _check_rank(sharding: Sharding | None, x: ShapedArray, where: str) -> None:
     if isinstance(sharding, NamedSharding):
         check_rank(sharding.spec, x.ndim, x.str_short(), where=where)
+
+
+def _add_typed_axes(sharding: NamedSharding, x: ShapedArray) -> NamedSharding:
+    """A constraint that names no Explicit axis, completed by those in the array's type."""
+    held: NamedSharding | None = x.type_sharding
+    if held is None or not sharding.mesh.auto_axes or not sharding.mesh.explicit_axes:
+        return sharding
+    if not set(sharding.mesh.auto_axes).issuperset(sharding.spec.axes) or not sharding.spec.axes:
+        return sharding
+    dims = zip(held.spec.dims, sharding.spec.axes_per_dim(x.ndim), strict=True)
+    return sharding.with_spec(
+        PartitionSpec.of_dims([axes if axes is UNCONSTRAINED else (*typed, *axes) for typed, axes in dims])
+    )
 
 
 def _check_explicit(sharding: Sharding, x: ShapedArray) -> None:

@@ -13,7 +13,13 @@ from typing import Any
 
 from phalanx.core import ArgumentTypeError, ShapedArray, ShardingError, get_aval, state, state_extra
 from phalanx.engine.traceback_filtering import api_boundary
-from phalanx.lax.sharding.out_sharding import find_typed_mesh, reshard_p, resolve_explicit_sharding, set_axis_types
+from phalanx.lax.sharding.out_sharding import (
+    drop_type_sharding,
+    find_typed_mesh,
+    reshard_p,
+    resolve_explicit_sharding,
+    set_axis_types,
+)
 from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.typing import Array, ArrayLike, AxisName, PyTree, ShardingLike
@@ -79,14 +85,17 @@ def _reshard(x: Array, spec: ShardingLike, where: str, mesh: Mesh | AbstractMesh
     aval = get_aval(x)
     # A bare spec is over the mesh in context, which may be another one than that of the type: `use_abstract_mesh`.
     target = resolve_explicit_sharding(spec, aval, where, mesh or state.context.mesh or find_typed_mesh([x]))
-    if target is None:
+    if target is not None:
+        return reshard_p(x, sharding=target)
+    named = spec.spec if isinstance(spec, NamedSharding) else spec
+    if named.axes or not named.is_partitions_only:
         raise ShardingError(
             where,
             expected="a spec over Explicit axes of a mesh",
             got=f"{spec}, over a mesh of which no axis is Explicit",
             fix="use with_sharding_constraint, or make the mesh with axis_types=AxisType.Explicit",
         )
-    return reshard_p(x, sharding=target)
+    return drop_type_sharding(x)  # Over axes that are not Explicit, types have no sharding.
 
 
 def auto_axes(
@@ -168,7 +177,11 @@ def _with_axis_types(
                 name, expected=f"{keyword}, which has no default", got="None", fix=f"pass {keyword}=PartitionSpec(...)"
             )
         # The mesh inside is the mesh outside with other axis types, so that both have the same devices.
-        outer = _current_mesh(args, kwargs, name)
+        outer = _current_mesh(args, kwargs)
+        if outer is None and not any(s.axes for s in tree_flatten(spec)[0]):
+            return f(*args, **kwargs)  # Without a mesh, no axis has a type to change.
+        if outer is None:
+            raise ShardingError(name, expected="a mesh in context", got="none", fix="call it after set_mesh(mesh)")
         inner = set_axis_types(
             outer, outer.axis_names if axes is None else (axes,) if isinstance(axes, str) else axes, kind
         )
@@ -202,13 +215,11 @@ def _over(mesh: Mesh | AbstractMesh, tree: PyTree, specs: PyTree, where: str) ->
     return tree_unflatten(structure, out)
 
 
-def _current_mesh(args: tuple, kwargs: dict, where: str) -> Any:
+def _current_mesh(args: tuple, kwargs: dict) -> Mesh | AbstractMesh | None:
     """Return the mesh in context, or the mesh in the type of the first argument that has one."""
     mesh = state.context.mesh
     found = find_typed_mesh(tree_flatten((args, kwargs))[0])
     if found is not None:
         # The mesh in context has concrete devices, which an abstract mesh in a type may lack.
         return mesh if mesh is not None and mesh.abstract_mesh is found else found
-    if mesh is None or mesh.empty:
-        raise ShardingError(where, expected="a mesh in context", got="none", fix="call it after set_mesh(mesh)")
-    return mesh
+    return None if mesh is None or mesh.empty else mesh
