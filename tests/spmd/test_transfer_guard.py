@@ -13,7 +13,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx.core.error_classes import ArgumentError, TransferError
-from phalanx.sharding import NamedSharding, P, make_mesh
+from phalanx.sharding import Mesh, NamedSharding, P, make_mesh
 
 HOST = np.arange(8, dtype=np.float32)
 
@@ -146,3 +146,15 @@ def test_the_environment_sets_guards():
     environment = {**os.environ, "PHALANX_TRANSFER_GUARD": "disallow", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert done.stdout == "TransferError\n", done.stderr
+
+
+def test_arrays_that_pass_the_host_between_devices_are_not_host_data():
+    devices = phalanx.devices()
+    one = Mesh(np.array(devices[:4]).reshape(2, 2), ("x", "y"))
+    other = Mesh(np.array(devices[3::-1]).reshape(2, 2), ("x", "y"))
+    x = phalanx.device_put(HOST.reshape(4, 2), NamedSharding(one, P("x", "y")))
+    with phalanx.transfer_guard("disallow_explicit"):
+        y = phalanx.device_put(x, NamedSharding(other, P("x")))
+        with pytest.raises(TransferError):
+            phalanx.device_put(HOST)
+    np.testing.assert_array_equal(y, x)

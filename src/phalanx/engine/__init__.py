@@ -55,4 +55,8 @@ from phalanx.engine.traceback_filtering import (
     is_internal as is_internal,
     mark_api_boundary as mark_api_boundary,
 )
-from phalanx.engine.transfer_guard import TransferError as TransferError, explicit_transfer as explicit_transfer
+from phalanx.engine.transfer_guard import (
+    TransferError as TransferError,
+    explicit_transfer as explicit_transfer,
+    unguarded_transfer as unguarded_transfer,
+)

@@ -76,6 +76,22 @@ class explicit_transfer:
         self._state.explicit_device_put, self._state.explicit_device_get = self._outer
 
 
+class unguarded_transfer:
+    """A context manager inside which host data moves to devices whatever the guards say.
+
+    For values that are on devices already, and pass the memory of the host on their way.
+    """
+
+    __slots__ = ("_outer",)
+
+    def __enter__(self) -> None:
+        self._outer = _lib.thread_local_state().host_to_device
+        guard_here("host_to_device", "allow")
+
+    def __exit__(self, *exc: object) -> None:
+        _lib.thread_local_state().host_to_device = self._outer
+
+
 _REFUSED = re.compile(r"Disallowed (\S+-to-\S+) transfer: (.*)", re.DOTALL)
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core import ShapedArray, ShardingError, physical_aval, trace_to_jaxpr
-from phalanx.engine import Cache, buffers, compiler, memoize
+from phalanx.engine import Cache, buffers, compiler, memoize, unguarded_transfer
 from phalanx.runtime import Array, ArrayType, compiled_program, deleted_error, transfer
 from phalanx.sharding import Index, NamedSharding, Sharding, UnreducedKind, reorder_devices
 
@@ -277,9 +277,9 @@ def _assemble_one(x: Array, wanted: ArrayType) -> Array:
     # for two devices, must be copied.
     fresh = all(len(part) > 1 for part in plan.parts) and len(plan.parts) == len(plan.order)
     new_shards = [made[number] for number in plan.order]
-    return Array(
-        buffers.put_shards(aval, wanted.sharding, new_shards, plan.devices, wanted.committed, may_alias=fresh), wanted
-    )
+    with unguarded_transfer():
+        buffer = buffers.put_shards(aval, wanted.sharding, new_shards, plan.devices, wanted.committed, may_alias=fresh)
+    return Array(buffer, wanted)
 
 
 class _Plan(NamedTuple):
