@@ -303,3 +303,10 @@ def test_a_mask_without_elements_selects_nothing(shape, mask):
 def test_a_mask_without_elements_fits_the_other_dimensions():
     with pytest.raises(IndexError, match=r"expected a mask of the shape \(3, 4\) of the dimensions .*, got \(2, 0\)"):
         jnp.zeros((3, 4))[np.zeros((2, 0), bool)]
+
+
+def test_an_update_at_one_traced_index_is_differentiable():
+    f = lambda x, i, y: x.at[i].mul(y)[i]
+    assert float(phalanx.grad(f, 2)(jnp.arange(1.0, 4.0), 1, 5.0)) == 2.0
+    g = phalanx.jit(phalanx.grad(lambda *args: phalanx.vmap(f)(*args).sum(), 2))
+    np.testing.assert_array_equal(g(jnp.ones((2, 3)) * 3, jnp.array([0, 2]), jnp.ones(2)), [3.0, 3.0])

@@ -385,8 +385,8 @@ def _plan_scatter(
     )
     options = {
         "indices_are_sorted": is_sorted and not batches,
-        # Without index arrays, every element is selected once.
-        "unique_indices": unique or not any(is_array(e) for e, _ in items),
+        # Without index arrays of several elements, every element is selected once.
+        "unique_indices": unique or not any(is_array(e) and len(e.shape) for e, _ in items),
         "mode": WRITE_MODES.get(mode, mode),
     }
     return ScatterPlan(result, added, components, kept, tuple(update[i] for i in batch_dims), numbers, options)
