@@ -439,3 +439,9 @@ def test_make_array_from_process_local_data_accepts_trees():
 
 def test_device_get_leaves_tracers_alone():
     assert float(phalanx.grad(lambda x: phalanx.device_get(x) * 2)(1.0)) == 2
+
+
+def test_an_array_like_a_placed_struct_is_placed_alike():
+    sharding = NamedSharding(auto_mesh((2,), ("x",)), P("x"))
+    like = phalanx.ShapeDtypeStruct((4, 4), "float32", sharding=sharding)
+    assert jnp.zeros_like(like).sharding is sharding

@@ -638,3 +638,52 @@ def test_a_mesh_is_a_decorator_and_may_be_a_scalar():
     auto = make_mesh((2, 4), ("x", "y"), AxisType.Auto)
     assert auto(lambda: get_abstract_mesh())() is auto.abstract_mesh
     assert not auto.is_scalar and not AbstractMesh((), ()).is_scalar
+
+
+def test_new_arrays_are_whole_on_the_explicit_mesh_in_context(mesh):
+    makers = (
+        lambda: jnp.ones((2, 3)),
+        lambda: jnp.eye(2),
+        lambda: phalanx.random.normal(phalanx.random.key(0), (2, 3)),
+        lambda: jnp.sin(np.ones((2, 3))),
+        lambda: jnp.zeros((2, 3)) + 1,
+    )
+    with phalanx.set_mesh(mesh):
+        for make in makers:
+            assert make().sharding is NamedSharding(mesh, P(None, None))
+            assert phalanx.jit(make)().sharding is NamedSharding(mesh, P(None, None))
+        assert jnp.array([1.0]).sharding is NamedSharding(mesh, P())
+        # Nobody chose the placement, so that a compiled function may move the array.
+        assert phalanx.jit(lambda x: x, in_shardings=P("x"))(jnp.ones(8)).sharding.spec == P("x")
+        out = jnp.ones((8, 2), out_sharding=P("x"))
+        assert out.sharding is NamedSharding(mesh, P("x", None)) and jnp.triu(out).sharding is out.sharding
+    assert len(jnp.ones(3).sharding.device_set) == 1
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (1, 2), (1, 1)])
+def test_types_keep_explicit_axes_of_one_device(sizes):
+    mesh = make_mesh(sizes, ("x", "y"), (AxisType.Explicit, AxisType.Auto))
+    with phalanx.set_mesh(mesh):
+        assert phalanx.jit(lambda: jnp.ones((2, 2)))().sharding is NamedSharding(mesh, P(None, None))
+        made = phalanx.jit(lambda: jnp.ones((2, 2), out_sharding=P("x", None)))()
+        assert made.sharding is NamedSharding(mesh, P("x", None))
+
+
+def test_a_mesh_whose_axes_become_auto_takes_the_sharding_from_types(mesh):
+    def f(x):
+        auto = mesh.abstract_mesh.with_axis_types({"x": AxisType.Auto, "y": AxisType.Auto})
+        with phalanx.use_abstract_mesh(auto):
+            x = reshard(x, P(None, None))
+            return x @ x.T
+
+    with phalanx.set_mesh(mesh):
+        x = phalanx.device_put(X, P("x", "y"))
+        assert phalanx.typeof(phalanx.jit(f)(x)).shape == (8, 8)
+        np.testing.assert_allclose(phalanx.jit(f)(x), X @ X.T)
+
+
+def test_auto_axes_without_a_mesh_does_nothing():
+    f = phalanx.sharding.auto_axes(lambda x: x + 1, out_sharding=P())
+    assert phalanx.jit(f)(1) == 2
+    with pytest.raises(ShardingError, match="auto_axes: expected a mesh in context, got none"):
+        phalanx.sharding.auto_axes(lambda x: x + 1, out_sharding=P("x"))(jnp.ones(8))

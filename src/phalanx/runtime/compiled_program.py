@@ -57,7 +57,17 @@ from phalanx.runtime.lowering import lower_jaxpr_to_module
 from phalanx.runtime.memory_kinds import non_default_memory_kind, result_memories, to_default_memory
 from phalanx.runtime.module_context import Inspection
 from phalanx.runtime.reshard_lowering import SLICED_FROM
-from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, from_hlo_sharding, reorder_devices
+from phalanx.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    from_hlo_sharding,
+    get_explicit_mesh,
+    reorder_devices,
+)
 
 
 class RunChecks(Protocol):
@@ -245,18 +255,21 @@ def _apply_typed_shardings(program: Jaxpr, declared: Sequence[Any], devices: tup
 
     Where every axis of the mesh is Explicit, the type decides: an output without a sharding in its type is replicated.
     """
-    typed = [v.aval.type_sharding for v in (*program.outvars, *program.invars) if v.aval.type_sharding is not None]
-    if not typed or typed[0].mesh.auto_axes or typed[0].mesh.size != len(devices):
+    typed = (v.aval.type_sharding for v in (*program.outvars, *program.invars) if v.aval.type_sharding is not None)
+    mesh = next((s.mesh for s in typed), None) or get_explicit_mesh()
+    if mesh is None or mesh.auto_axes or mesh.size != len(devices):
         return declared
-    mesh = typed[0].mesh.on(devices)
+    mesh = mesh.abstract_mesh.on(devices)
     return [
-        s if s is not None else NamedSharding(mesh, (v.aval.type_sharding or _replicate(typed[0], v.aval)).spec)
+        s if s is not None else NamedSharding(mesh, _full_spec(v.aval))
         for v, s in zip(program.outvars, declared, strict=True)
     ]
 
 
-def _replicate(sharding: NamedSharding, aval: ShapedArray) -> NamedSharding:
-    return sharding.with_spec(PartitionSpec.of_dims([()] * aval.ndim))
+def _full_spec(aval: ShapedArray) -> PartitionSpec:
+    """The spec in a type; that of a replicated array where the type has none."""
+    held: NamedSharding | None = aval.type_sharding
+    return PartitionSpec.of_dims([()] * aval.ndim) if held is None else held.spec
 
 
 def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
@@ -419,36 +432,48 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
     # Without repetitions, since each result is compared with all of them: the leaves of a model share a few shardings.
     pairs = zip(lowered.program.invars, lowered.in_shardings, strict=False)
     inputs = dict.fromkeys((s, v.aval.ndim) for v, s in pairs if isinstance(s, NamedSharding))
+    out = []
     if len(lowered.devices) == 1:
         # XLA reports no shardings for one device. A program over a mesh of one device keeps its results on that mesh.
-        only = (
-            transfer.single_device_sharding(lowered.devices[0])
-            if mesh is None
-            else NamedSharding(mesh, PartitionSpec())
-        )
-        pairs = zip(lowered.program.outvars, lowered.out_shardings, strict=True)
-        return [_as_input(inputs, only, v.aval.ndim) if s is None else s for v, s in pairs]
+        only = transfer.single_device_sharding(lowered.devices[0])
+        for v, s in zip(lowered.program.outvars, lowered.out_shardings, strict=True):
+            ndim = v.aval.ndim
+            alone = only if mesh is None else _complete_spec(v.aval, mesh, [()] * ndim)
+            out.append(_as_input(inputs, alone, ndim) if s is None else s)
+        return out
     if not lowered.program.outvars:
         return []  # jaxlib reports one sharding even if there are no results.
     found: Any = compiler.executable_shardings(executable)[1]
-    # A result without a sharding in its type is not sharded over Explicit axes.
-    auto = mesh and mesh.with_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
-    out = []
     for v, s, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
         ndim = physical_aval(v.aval).ndim
         if s is None:
-            over = auto if v.aval.type_sharding is None else v.aval.type_sharding.mesh.on(lowered.devices)
-            s = _as_input(inputs, from_hlo_sharding(chosen, lowered.devices, over, ndim), ndim)
-            # A sharding in a type has an entry for each dimension.
-            if v.aval.type_sharding is not None and isinstance(s, NamedSharding):
-                s = s.with_spec(PartitionSpec.of_dims(s.axes(ndim), **v.aval.type_sharding.spec.reductions))
+            over = mesh if v.aval.type_sharding is None else v.aval.type_sharding.mesh.on(lowered.devices)
+            s = from_hlo_sharding(chosen, lowered.devices, over, ndim)
+            if isinstance(s, NamedSharding):
+                s = _complete_spec(v.aval, s.mesh, s.axes(ndim))
+            s = _as_input(inputs, s, ndim)
         out.append(reorder_devices(s, lowered.devices, ndim))
     return out
 
 
+def _complete_spec(aval: ShapedArray, mesh: Mesh | AbstractMesh, dims: Sequence[tuple]) -> NamedSharding:
+    """The sharding of a result from the mesh axes that the compiler chose for each dimension.
+
+    Over Explicit axes the type decides, also over axes of size 1, which the compiler does not report.
+    """
+    held: NamedSharding | None = aval.type_sharding
+    if held is None:
+        # The compiler may use Explicit axes, too; they are no part of the type then.
+        used = mesh.explicit_axes if any(axis in mesh.explicit_axes for axes in dims for axis in axes) else ()
+        found = NamedSharding(mesh.with_axis_types(dict.fromkeys(used, AxisType.Auto)), PartitionSpec.of_dims(dims))
+        return found.complete(len(dims)) if found.mesh.explicit_axes else found.canonical
+    merged = [(*t, *(a for a in axes if a not in t)) for t, axes in zip(held.axes(len(dims)), dims, strict=True)]
+    return NamedSharding(mesh, PartitionSpec.of_dims(merged, **held.spec.reductions))
+
+
 def _as_input(inputs: Iterable[tuple[NamedSharding, int]], sharding: Sharding, ndim: int) -> Sharding:
     """The sharding of an input of that rank that places results alike over the same mesh, so that types are equal."""
-    if not isinstance(sharding, NamedSharding):
+    if not isinstance(sharding, NamedSharding) or sharding.mesh.explicit_axes:
         return sharding
     for s, rank in inputs:
         if s.mesh is sharding.mesh and rank == ndim and s.is_equivalent_to(sharding, ndim):
@@ -574,6 +599,8 @@ def compile_call(
     devices, committed = common_devices(types, names)
     if devices is None and (named := named_sharding(program)) is not None:
         devices, committed = tuple(named._device_assignment), True
+    if devices is None and (mesh := get_explicit_mesh()) is not None:
+        devices = mesh.flat_devices
     if devices is None:
         devices = tuple(transfer.default_sharding().device_set)
     replicated = transfer.replicated_sharding(devices, [t.sharding for t in types])

@@ -60,6 +60,22 @@ def get_abstract_mesh() -> AbstractMesh:
     return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh
 
 
+def get_explicit_mesh() -> Mesh | None:
+    """The current mesh of this thread if it has devices and Explicit axes, so that all arrays are placed on it.
+
+    Returns:
+      The mesh, or None.
+
+    Examples:
+      >>> from phalanx.sharding import make_mesh, set_mesh
+      >>> with set_mesh(make_mesh((1,), ("data",))):
+      ...     get_explicit_mesh() is None
+      True
+    """
+    mesh = state.context.mesh
+    return mesh if isinstance(mesh, Mesh) and mesh.explicit_axes else None
+
+
 @api_boundary_class
 class set_mesh:
     """Set the current mesh of this thread, permanently or for the duration of a `with` block.

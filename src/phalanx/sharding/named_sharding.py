@@ -183,6 +183,10 @@ class NamedSharding(Sharding):
         """
         return NamedSharding(self.mesh, spec, self.non_default_memory_kind)
 
+    def complete(self, ndim: int) -> NamedSharding:
+        """The sharding with an entry of the spec for each dimension, as shardings in types have them."""
+        return self.with_spec(self.spec.select_axes(self.mesh.axis_names, ndim))
+
     @property
     def replicated(self) -> NamedSharding:
         """The sharding over the same mesh that replicates the array on every device."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentTypeError, ShapeError, Tracer, dtypes, host_scalar, promotion, state
+from phalanx.core import ArgumentTypeError, ShapeDtypeStruct, ShapeError, Tracer, dtypes, host_scalar, promotion, state
 from phalanx.lax.prng.key_words import random_wrap_p
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.numpy.operands import (
@@ -434,7 +434,9 @@ def full_like(
     where = device if device is not None else out_sharding
     # Over Explicit axes the sharding is part of the type, which the result inherits.
     # A committed array has been placed on purpose: one like it is placed alike.
-    is_placed = getattr(getattr(a, "aval", None), "type_sharding", None) is not None
+    is_placed = getattr(getattr(a, "aval", None), "type_sharding", None) is not None or (
+        isinstance(a, ShapeDtypeStruct) and a.sharding is not None
+    )
     if where is None and shape is None and (is_placed or (state.trace is None and getattr(a, "committed", False))):
         where = a.sharding
     weak = dtype is None and getattr(a, "weak_type", False)
@@ -676,6 +678,8 @@ def place_output(x: Array, where: ArrayLike | None) -> Array:
         return apply_out_sharding(x, where, "out_sharding") if is_named else lax.with_sharding_constraint(x, where)
     if is_named:
         where = to_sharding(where, where="out_sharding")
+        if where.type_sharding(x.ndim) is not None:  # A sharding in a type has an entry for each dimension.
+            where = where.complete(x.ndim)
     elif not hasattr(where, "device_set"):
         where = transfer.single_device_sharding(where)
     return transfer.put(x, where)
