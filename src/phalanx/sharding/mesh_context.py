@@ -69,7 +69,7 @@ def get_explicit_mesh() -> Mesh | None:
     Examples:
       >>> from phalanx.sharding import make_mesh, set_mesh
       >>> with set_mesh(make_mesh((1,), ("data",))):
-      ...     get_explicit_mesh() is None
+      ...     get_explicit_mesh() is get_mesh()
       True
     """
     mesh = state.context.mesh
