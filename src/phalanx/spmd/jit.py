@@ -43,11 +43,12 @@ from phalanx.runtime import (
     transfer,
 )
 from phalanx.sharding import UNSPECIFIED
+from phalanx.spmd.background_compilation import compile_in_background
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit_diagnostics import explain_miss, log_stage
 from phalanx.spmd.jit_primitive import bind_program
 from phalanx.spmd.sharding_resolution import apply_in_shardings, reshard_results
-from phalanx.spmd.stages import Lowered, Traced
+from phalanx.spmd.stages import Compiled, Lowered, Traced
 from phalanx.transforms.flat_function import STAGE_ATTRIBUTES, wraps
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
@@ -154,6 +155,22 @@ def _programs_of(fun: Callable, options: dict) -> _Programs:
         return found.known.get(key) or found.known.setdefault(key, _Programs())
     except TypeError:  # unhashable options, such as a dict of compiler options
         return _Programs()
+
+
+def _placement(types: Iterable[ArrayType]) -> tuple:
+    """The types of arguments as far as a program depends on them.
+
+    All spellings of a placement share one program, and so do uncommitted arrays on the default device and host data.
+    """
+    default = transfer.default_sharding()
+    return tuple(
+        [
+            ArrayType(t.aval, t.sharding and t.sharding.canonical, True)
+            if t.committed
+            else ArrayType(t.aval, None if t.sharding is default else t.sharding)
+            for t in types
+        ]
+    )
 
 
 P = ParamSpec("P")
@@ -332,13 +349,23 @@ class Jit:
         check_allowed("no_execution", f"a run of {self._name}")
         if has_refs(traced.program):
             return _EntryWithRefs(traced)
-        # All spellings of a placement share one program.
-        placed = tuple([ArrayType(t.aval, t.sharding and t.sharding.canonical, t.committed) for t in types])
+        placed = _placement(types)
         program = traced.compiled.get(placed)
         if program is None:
-            program = traced.compiled[placed] = traced.lower_for(types).compile().program
+            program = traced.compiled[placed] = self._compile(traced, types, placed).program
         moves = compiled_program.plan_transfers(types, program.lowered, self._argument_name(call))
         return _Entry(program, moves, traced.out_tree)
+
+    def _compile(self, traced: Traced, types: tuple, placed: tuple) -> Compiled:
+        """Compile for arguments of these types, or wait for `warm`, which may be compiling for them."""
+        waiting = traced.compiling.get(placed)
+        if waiting is None:
+            return traced.lower_for(types).compile()
+        try:
+            return waiting.result()
+        finally:
+            if waiting.done():  # Otherwise the user interrupted the wait.
+                traced.compiling.pop(placed, None)
 
     def _argument_name(self, call: CallArguments) -> Callable[[int], str]:
         return lambda i: f"{self._name}, argument {call.path(i)}"
@@ -410,6 +437,24 @@ class Jit:
         """
         return self.trace(*args, **kwargs).lower()
 
+    def warm(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the function for arguments of these types in the background, for instance while data are read.
+
+        The function is traced and lowered at once. XLA then compiles it in other threads, several programs at a time.
+        A call with such arguments that comes earlier waits for the program. It also raises the errors of compiling.
+
+        Args:
+          *args, **kwargs: as in `trace`; types without a sharding denote uncommitted arrays and host data.
+        """
+        call = self._signature.split(args, kwargs)
+        call = call._replace(leaves=list(map(as_shape_struct, call.leaves)))
+        traced = self._get_trace(call).with_shardings_of(call.leaves)
+        types = traced.argument_types()
+        placed = _placement(types)
+        # The program of a function of mutable array references is compiled for the references of a call.
+        if not (has_refs(traced.program) or placed in traced.compiled or placed in traced.compiling):
+            traced.compiling[placed] = compile_in_background(traced.lower_for(types))
+
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The types of the results, without compiling.
 
@@ -471,6 +516,9 @@ class JitFunction(Protocol[P, R_co]):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace the function for arguments of these types and lower it to StableHLO."""
 
+    def warm(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the function for arguments of these types in the background."""
+
     def eval_shape(self, *args: Any, **kwargs: Any) -> PyTree:
         """The types of the results, without compiling."""
 
@@ -515,7 +563,8 @@ def jit(
       compiler_options: options passed to XLA.
 
     Returns:
-      The compiled function. Its attributes `trace`, `lower` and `eval_shape` expose the stages of compilation.
+      The compiled function. Its attributes `trace`, `lower` and `eval_shape` expose the stages of compilation, and
+      `warm` compiles in the background.
 
     Raises:
       ArgumentTypeError: `fun` is not callable, or a static argument is not hashable.

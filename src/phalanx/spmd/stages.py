@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from phalanx.core import (
@@ -127,6 +128,7 @@ class Traced:
         self.compiled: dict[
             tuple, compiled_program.CompiledProgram
         ] = {}  # executables of `jit`, by the types of arguments
+        self.compiling: dict[tuple, Future[Compiled]] = {}  # those that are being compiled in the background
 
     def _make_options(self, fun: Callable) -> Options:
         call, settings = self._call, self._settings

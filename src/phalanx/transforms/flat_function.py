@@ -100,7 +100,7 @@ def wraps(fun: Callable) -> Callable[[Callable], Callable]:
     return wrap
 
 
-STAGE_ATTRIBUTES = ("trace", "lower", "eval_shape", "clear_cache", "_cache_size", "_jit")
+STAGE_ATTRIBUTES = ("trace", "lower", "warm", "eval_shape", "clear_cache", "_cache_size", "_jit")
 """Attributes of functions made by `jit`."""
 
 
