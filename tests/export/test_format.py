@@ -94,8 +94,9 @@ def test_an_altered_header_is_an_error_or_another_valid_program(blob):
             except ArtifactError:
                 continue
             assert len(found.in_shardings) == len(found.in_avals) == found.in_tree.num_leaves, (name, value)
-        with pytest.raises(ArtifactError):
-            deserialize(with_header(blob, lambda h, name=name: h.pop(name)))
+        if name != "mesh_axes":  # which the first versions did not write
+            with pytest.raises(ArtifactError):
+                deserialize(with_header(blob, lambda h, name=name: h.pop(name)))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 100_000, "\xff", "", "[]", '"x"'])

@@ -8,6 +8,7 @@ argument in error messages, such as `x` or `params['w']`. Called by `phalanx.cli
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import zipfile
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     runs = commands.add_parser("run", help="run on arrays from .npy or .npz files")
     runs.add_argument("artifact", type=Path)
     runs.add_argument("inputs", type=Path, nargs="*", help="one .npz with named arguments, or .npy files in order")
+    runs.add_argument("--mesh", metavar="AXIS=SIZE,...", help="run on a mesh of other sizes than that of the export")
     runs.add_argument("--out", type=Path, help="write the results to this .npz (or .npy, if it is one array)")
     return parser
 
@@ -88,6 +90,7 @@ def _inspect(args: argparse.Namespace) -> int:
         *_list_values("arguments", exported.argument_names, exported.in_avals, exported.in_shardings),
         *_list_values("results", exported.result_names, exported.out_avals, exported.out_shardings),
         f"constraints: {', '.join(exported.constraints) or 'none'}",
+        *_list_axes(exported),
         f"effects: {', '.join((*exported.ordered_effects, *exported.unordered_effects)) or 'none'}",
         f"custom calls: {', '.join(parsed.custom_calls) or 'none'}",
     ]
@@ -102,6 +105,13 @@ def _list_values(title: str, names: Sequence[str], avals: Sequence[Any], shardin
     placed = ["" if s is None else f"  {getattr(s, 'spec', s)}" for s in shardings]
     rows = zip(names, avals, placed, strict=True)
     return [f"{title}:", *(f"  {name:{width}}  {aval.str_short()}{where}" for name, aval, where in rows)]
+
+
+def _list_axes(exported: Exported) -> list[str]:
+    sizes = [
+        f"{a.name}={a.size}" + (f" (fixed by {a.fixed_by})" if a.fixed_by else "") for a in exported.mesh_axes or ()
+    ]
+    return [f"mesh: {', '.join(sizes)}"] if sizes else []
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -122,7 +132,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     exported = parse_programs(args.artifact.read_bytes())[0].exported
-    leaves = _place(exported, _read_inputs(exported, args.inputs))
+    leaves = _place(exported, _read_inputs(exported, args.inputs), args.mesh)
     positional, keywords = tree_unflatten(exported.in_tree, leaves)
     arrays = list(map(_to_numpy, tree_leaves(exported.call(*positional, **keywords))))
     named: dict[str, Any] = dict(zip(exported.result_names, arrays, strict=True))
@@ -214,24 +224,37 @@ def _to_numpy(x: Array) -> np.ndarray[Any, Any]:
     return np.asarray(random.key_data(x) if dtypes.is_extended(x.dtype) else x)
 
 
-def _place(exported: Exported, leaves: Sequence[Array | np.ndarray[Any, Any]]) -> Sequence[Any]:
-    """Put the arguments on the number of devices that the program was exported for."""
-    num_devices = exported.nr_devices
-    if num_devices == 1:
+def _place(exported: Exported, leaves: Sequence[Array | np.ndarray[Any, Any]], axes: str | None) -> Sequence[Any]:
+    """Put the arguments on the devices of the mesh that the user gives, or of that of the export."""
+    if axes is None and exported.nr_devices == 1:
         return leaves
-    found = devices()
+    # One axis suffices: stored shardings reshape the devices to the mesh that they were exported with.
+    sizes = {"devices": exported.nr_devices} if axes is None else _parse_sizes(axes)
+    num_devices, found = math.prod(sizes.values()), devices()
     if len(found) < num_devices:
         raise ArgumentError(
             f"run of {exported.fun_name}",
-            expected=f"{num_devices} devices, as it was exported for",
+            expected=f"{num_devices} devices, as " + ("it was exported for" if axes is None else "--mesh asks for"),
             got=str(len(found)),
-            fix=f"set PHALANX_NUM_CPU_DEVICES={num_devices} to run it on virtual devices of the CPU",
+            fix=f"set PHALANX_NUM_CPU_DEVICES={num_devices} to run it on virtual devices of the CPU"
+            + (", or give the sizes of a smaller mesh with --mesh" if exported.mesh_axes else ""),
         )
-    # One axis suffices: stored shardings reshape the devices to the mesh that they were exported with.
-    mesh = Mesh(np.array(found[:num_devices]), ("devices",))
+    mesh = Mesh(np.array(found[:num_devices]).reshape(tuple(sizes.values())), tuple(sizes))
     replicated = NamedSharding(mesh, PartitionSpec())
     pairs = zip(leaves, exported.in_shardings_jax(mesh), strict=True)
     return [device_put(x, replicated if s is None else s) for x, s in pairs]
+
+
+def _parse_sizes(text: str) -> dict[str, int]:
+    pairs = [pair.split("=") for pair in text.split(",")]
+    if any(len(pair) != 2 or not pair[1].isdecimal() or int(pair[1]) < 1 for pair in pairs):
+        raise ArgumentError(
+            "--mesh",
+            expected="axes with sizes, such as data=4,model=2",
+            got=text,
+            fix="name each axis once, with its size",
+        )
+    return {name: int(size) for name, size in pairs}
 
 
 _COMMANDS = {"inspect": _inspect, "verify": _verify, "run": _run}

@@ -18,6 +18,7 @@ from phalanx.export.exported import (
     maximum_supported_calling_convention_version,
     minimum_supported_calling_convention_version,
 )
+from phalanx.export.exported_program import ProgramAxis
 from phalanx.export.safety_checks import DisabledSafetyCheck
 from phalanx.export.symbolic_scope import SymbolicScope
 from phalanx.export.symbolic_shapes import symbolic_shape
@@ -123,6 +124,7 @@ def _read_header(header: dict[str, Any], program: bytes, get_vjp: Callable[[], E
         module_kept_var_idx=_read_kept(header["kept"], len(in_avals)),
         parameters=_read_texts(header["parameters"]),
         constraints=constraints,
+        mesh_axes=_read_mesh_axes(header.get("mesh_axes"), devices),
         _get_vjp=get_vjp,
     )
 
@@ -144,6 +146,17 @@ def _shape_reader(constraints: tuple[str, ...]) -> Callable[[str], tuple[Any, ..
             raise malformed_error("a shape", text) from error
 
     return read
+
+
+def _read_mesh_axes(data: object, num_devices: int) -> tuple[ProgramAxis, ...] | None:
+    """The axes of the program's mesh; None if they are unknown, as in artifacts of versions that did not write them."""
+    if data is None:
+        return None
+    axes = require_list(data, "axes of a mesh")
+    if not all(isinstance(a, list) and len(a) == 3 and isinstance(a[2], str | None) for a in axes):
+        raise malformed_error("axes of a mesh", data)
+    read_meshes([[axis[:2] for axis in axes]], num_devices)  # raises unless they are the axes of a mesh
+    return tuple([ProgramAxis(*axis) for axis in axes])
 
 
 def _read_convention(value: object) -> int:

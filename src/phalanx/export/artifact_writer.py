@@ -60,6 +60,7 @@ def _header(e: ExportedProgram) -> dict[str, Any]:
         "in_shardings": in_shardings,
         "out_shardings": out_shardings,
         "meshes": meshes,
+        "mesh_axes": e.mesh_axes,
         "ordered_effects": e.ordered_effects,
         "unordered_effects": e.unordered_effects,
         "disabled_checks": [check.text for check in e.disabled_safety_checks],

@@ -9,7 +9,7 @@ module (`module_linking`). Reverse-mode derivatives use the derivative in the ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from phalanx.core import (
     RuleError,
     ShapedArray,
     ShapeError,
-    ShardingError,
     ShardingRule,
     TreeError,
     Undefined,
@@ -34,6 +33,7 @@ from phalanx.custom_rules import SymbolicZero, custom_vjp
 from phalanx.engine.mlir import func, ir
 from phalanx.export.exported_program import ExportedProgram, cotangent_aval, is_differentiable
 from phalanx.export.module_linking import convert_values, link_artifact
+from phalanx.export.program_mesh import choose_mesh_sizes, read_mesh
 from phalanx.export.safety_checks import DisabledSafetyCheck, PlatformError
 from phalanx.export.type_serialization import StoredSharding, with_devices
 from phalanx.lax import full, reshard_p
@@ -42,7 +42,7 @@ from phalanx.lax.shape import batched_sharding_rule
 from phalanx.lax.sharding.out_sharding import drop_type_sharding
 from phalanx.lax.sharding_constraint import constrain
 from phalanx.runtime.lowering import LoweringContext
-from phalanx.sharding import GSPMDSharding, Mesh, NamedSharding, Sharding
+from phalanx.sharding import Mesh, NamedSharding
 from phalanx.symbolic import evaluate, is_symbolic, same_dim
 from phalanx.tree import equality_errors, tree_flatten, tree_unflatten
 from phalanx.typing import Array, PyTree
@@ -181,16 +181,20 @@ def make_call(exported: ExportedProgram) -> Callable[[tuple[Any, ...], dict[str,
         # Artifacts record shardings over Explicit mesh axes per argument, and not in types. Types therefore lose them
         # before the call, and the types of the results regain those of the artifact.
         results = function(*map(drop_type_sharding, leaves))
-        return tree_unflatten(exported.out_tree, _reshard_results(exported, results, mesh))
+        return tree_unflatten(exported.out_tree, _reshard_results(exported, results, leaves, mesh))
 
     return call
 
 
-def _reshard_results(exported: ExportedProgram, results: Sequence[Array], mesh: Mesh) -> list[Array]:
-    """Give results the exported sharding in their types, where it names Explicit axes of an equal mesh."""
+def _reshard_results(
+    exported: ExportedProgram, results: Sequence[Array], leaves: Sequence[Array], mesh: Mesh
+) -> list[Array]:
+    """Give results the exported sharding in their types, where it names Explicit axes of the program's mesh."""
     out = []
+    avals = list(map(get_aval, [*leaves, *results]))
+    sizes = choose_mesh_sizes(exported, mesh.shape, mesh.size, avals, f"call of exported {exported.fun_name}")
     for y, stored in zip(results, exported.out_shardings, strict=True):
-        if isinstance(stored, NamedSharding) and stored.mesh.shape == mesh.shape:
+        if isinstance(stored, NamedSharding) and (sizes or stored.mesh.shape) == mesh.shape:
             if set(stored.spec.axes) <= set(mesh.explicit_axes):
                 y = reshard_p(y, sharding=NamedSharding(mesh, stored.spec))
         out.append(y)
@@ -221,15 +225,9 @@ class CallExported(Primitive, name="call_exported", multiple=True):
 
     def lower(self, ctx: LoweringContext, *operands: Any, exported: ExportedProgram) -> list[Any]:
         platform = _platform_index(exported, ctx.platform)
-        num_devices = ctx.module.num_partitions
-        if exported.nr_devices not in (1, num_devices):
-            raise ShardingError(
-                f"call of exported {exported.fun_name}",
-                expected=f"arguments over {exported.nr_devices} devices, as it was exported for",
-                got=f"a program for {num_devices}",
-                fix="place the arguments with device_put(x, NamedSharding(mesh, spec)) on a mesh of that many devices",
-            )
         avals, outs = ctx.avals_in, ctx.avals_out
+        mesh, sizes = _choose_mesh(ctx, exported)
+        other_mesh = None if sizes is None else mesh
         # Shapes are specialized at the call. Inside another symbolic export they stay symbolic, until that one is
         # called.
         kept = [avals[i] for i in exported.module_kept_var_idx]
@@ -238,9 +236,9 @@ class CallExported(Primitive, name="call_exported", multiple=True):
             # The functions are linked once for each program and argument types, however often it is called.
             ("exported", exported, tuple(kept)),
             exported.fun_name,
-            lambda name: link_artifact(ctx, exported, name, kept if is_refined else None, platform),
+            lambda name: link_artifact(ctx, exported, name, kept if is_refined else None, platform, other_mesh),
         )
-        ins = _constrain_all(ctx, operands, avals, exported.in_shardings, exported.nr_devices)
+        ins = _constrain_all(ctx, operands, avals, exported.in_shardings, mesh, sizes)
         ins = [ins[i] for i in exported.module_kept_var_idx]
         if len(exported.platforms) > 1 and not is_refined:
             # A refined program has the platform index as a constant, which removes the branches of other platforms.
@@ -249,7 +247,7 @@ class CallExported(Primitive, name="call_exported", multiple=True):
         ins = convert_values(ins, function_type.inputs)
         results = func.CallOp(function_type.results, ir.FlatSymbolRefAttr.get(name), ins).results
         results = convert_values(results, [ctx.type(a) for a in outs])
-        return _constrain_all(ctx, results, outs, exported.out_shardings, exported.nr_devices)
+        return _constrain_all(ctx, results, outs, exported.out_shardings, mesh, sizes)
 
     jvp = Undefined("an artifact holds its reverse-mode derivative only; use grad or vjp, which call it")
 
@@ -293,22 +291,38 @@ def _platform_index(exported: ExportedProgram, platform: str) -> int:
     )
 
 
+def _choose_mesh(ctx: LoweringContext, exported: ExportedProgram) -> tuple[Mesh | None, dict[str, int] | None]:
+    """The mesh of a call, None for a program for one device; and the sizes of its axes, None for the exported ones."""
+    if exported.nr_devices == 1:
+        return None, None
+    module = ctx.module
+    meshes = map(read_mesh, module.meshes)
+    declared = next((m for m in meshes if m.size == module.num_partitions), None)
+    sizes = choose_mesh_sizes(
+        exported,
+        None if declared is None else declared.sizes,
+        module.num_partitions,
+        [*ctx.avals_in, *ctx.avals_out],
+        f"call of exported {exported.fun_name}",
+    )
+    devices = np.array(module.device_assignment)
+    if sizes is None:
+        return Mesh(devices, ("devices",)), None
+    if declared is not None and declared.order:
+        devices = devices[list(declared.order)]
+    return Mesh(devices.reshape(tuple(sizes.values())), tuple(sizes)), sizes
+
+
 def _constrain_all(
     ctx: LoweringContext,
     values: Sequence[Any],
     avals: Sequence[ShapedArray],
     shardings: Sequence[StoredSharding],
-    num_devices: int,
+    mesh: Mesh | None,
+    sizes: Mapping[str, int] | None,
 ) -> list[Any]:
     """Constrain IR values to the shardings of the export, over the devices of the calling program."""
-    if num_devices == 1:
+    if mesh is None or mesh.size == 1:
         return list(values)
-    out = []
-    for x, aval, stored in zip(values, avals, shardings, strict=True):
-        sharding: Sharding | None = None
-        if isinstance(stored, NamedSharding):
-            sharding = with_devices(stored, Mesh(ctx.module.device_assignment, ("devices",)))
-        elif stored is not None:
-            sharding = GSPMDSharding(ctx.module.device_assignment, stored)
-        out.append(constrain(ctx, x, aval, sharding))
-    return out
+    placed = [with_devices(stored, mesh, sizes) for stored in shardings]
+    return [constrain(ctx, x, aval, sharding) for x, aval, sharding in zip(values, avals, placed, strict=True)]

@@ -11,11 +11,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-from phalanx.core import ArgumentError, ShapedArray
+from phalanx.core import ShapedArray
 from phalanx.engine import HloSharding, api_boundary_class, mlir, stablehlo
 from phalanx.export.artifact_writer import write_artifact
 from phalanx.export.call_exported import make_call
 from phalanx.export.exported_program import ExportedProgram
+from phalanx.export.program_mesh import choose_mesh_sizes
 from phalanx.export.type_serialization import StoredSharding, to_hlo_sharding, with_devices
 from phalanx.sharding import Mesh, Sharding
 from phalanx.typing import PyTree
@@ -44,6 +45,8 @@ class Exported(ExportedProgram):
       module_kept_var_idx: the indices of the flat arguments that its `main` takes; unused ones are dropped.
       parameters: the names of the positional parameters, for error messages.
       constraints: the constraints between dimension variables, which every call checks.
+      mesh_axes: the axes of the mesh that the program was exported for, and which of their sizes it fixes; None if the
+        program is for one device, names several meshes or other shardings, or comes from an older artifact.
 
     Examples:
       >>> import phalanx
@@ -67,13 +70,13 @@ class Exported(ExportedProgram):
         """The sharding of each leaf of the arguments over the devices of `mesh`, or None.
 
         Args:
-          mesh: a mesh of `nr_devices` devices.
+          mesh: a mesh that the program can be called on: with the axes of `mesh_axes`, or with `nr_devices` devices.
 
         Returns:
           A tuple with one entry for each leaf.
 
         Raises:
-          ArgumentError: the mesh has another number of devices.
+          ShardingError: the program cannot run on that mesh.
         """
         return self._with_devices(self.in_shardings, mesh)
 
@@ -81,25 +84,20 @@ class Exported(ExportedProgram):
         """The sharding of each leaf of the result over the devices of `mesh`, or None.
 
         Args:
-          mesh: a mesh of `nr_devices` devices.
+          mesh: as for `in_shardings_jax`.
 
         Returns:
           A tuple with one entry for each leaf.
 
         Raises:
-          ArgumentError: the mesh has another number of devices.
+          ShardingError: the program cannot run on that mesh.
         """
         return self._with_devices(self.out_shardings, mesh)
 
     def _with_devices(self, shardings: Sequence[StoredSharding], mesh: Mesh) -> tuple[Sharding | None, ...]:
-        if mesh.size != self.nr_devices:
-            raise ArgumentError(
-                f"shardings of exported {self.fun_name}, argument mesh",
-                expected=f"a mesh of {self.nr_devices} devices",
-                got=mesh,
-                fix=f"pass phalanx.make_mesh(({self.nr_devices},), ('x',)), or another mesh of that size",
-            )
-        return tuple(with_devices(s, mesh) for s in shardings)
+        where = f"shardings of exported {self.fun_name}, argument mesh"
+        sizes = choose_mesh_sizes(self, mesh.shape, mesh.size, [*self.in_avals, *self.out_avals], where)
+        return tuple(with_devices(s, mesh, sizes) for s in shardings)
 
     def mlir_module(self) -> str:
         """The program as StableHLO text.
@@ -127,6 +125,9 @@ class Exported(ExportedProgram):
     def call(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Call the function on arrays, or on traced values inside `jit`, `grad`, `vmap` and other exports.
 
+        The program runs on the mesh of the arguments, which may have other sizes than that of the export, or on one
+        device (see `mesh_axes`).
+
         Args:
           *args, **kwargs: the arguments.
 
@@ -138,7 +139,7 @@ class Exported(ExportedProgram):
           ArgumentTypeError: an argument has another dtype.
           ShapeError: an argument has a shape that the program does not support.
           PlatformError: the program was not lowered for the current platform.
-          ShardingError: the program was exported for another number of devices.
+          ShardingError: the program cannot run on as many devices as the arguments have, or on their mesh.
         """
         return self._call(args, kwargs)
 

@@ -11,7 +11,7 @@ import abc
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,20 @@ from phalanx.export.type_serialization import StoredSharding
 from phalanx.symbolic import is_symbolic
 from phalanx.tree import keystr, tree_flatten_with_path, tree_unflatten
 from phalanx.typing import PyTree
+
+
+class ProgramAxis(NamedTuple):
+    """An axis of the mesh that a program was exported for.
+
+    Args:
+      name: the name of the axis.
+      size: its size at the export.
+      fixed_by: the operation that needs this size, such as "shard_map at model.py:12"; None if any size will do.
+    """
+
+    name: str
+    size: int
+    fixed_by: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +61,7 @@ class ExportedProgram(abc.ABC):
     module_kept_var_idx: tuple[int, ...]
     parameters: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    mesh_axes: tuple[ProgramAxis, ...] | None = None
     _get_vjp: Callable[[], ExportedProgram] | None = field(default=None, repr=False)
 
     @abc.abstractmethod

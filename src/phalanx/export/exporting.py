@@ -7,22 +7,37 @@ The derivative is exported the same way, at its first use.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from phalanx.core import ArgumentError, ArgumentTypeError, Jaxpr, ShapeDtypeStruct, TraceError, effects, run_jaxpr
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    Eqn,
+    Jaxpr,
+    ShapeDtypeStruct,
+    TraceError,
+    effects,
+    inner_jaxprs,
+    run_jaxpr,
+)
+from phalanx.core.source_info import find_user_frame
 from phalanx.engine import client
+from phalanx.export.call_exported import call_exported_p
 from phalanx.export.exported import Exported, maximum_supported_calling_convention_version
-from phalanx.export.exported_program import cotangent_aval, is_differentiable
+from phalanx.export.exported_program import ProgramAxis, cotangent_aval, is_differentiable
 from phalanx.export.portable_lowering import lower_portable
+from phalanx.export.program_mesh import DeclaredMesh
 from phalanx.export.safety_checks import DisabledSafetyCheck
-from phalanx.export.type_serialization import without_devices
+from phalanx.export.type_serialization import StoredSharding, without_devices
 from phalanx.lax import full
 from phalanx.runtime import ArrayType, on_abstract_devices, on_devices
-from phalanx.sharding import Sharding
+from phalanx.sharding import NamedSharding, Sharding
 from phalanx.spmd import jit
+from phalanx.spmd.shard_map_primitive import shard_map_p
 from phalanx.spmd.sharding_resolution import resolve_shardings
 from phalanx.spmd.stages import Traced
 from phalanx.symbolic import is_symbolic
@@ -198,11 +213,47 @@ def _export(
         module_kept_var_idx=portable.kept,
         parameters=tuple(parameters or signature_names),
         constraints=tuple(next((d.scope.texts for a in in_avals for d in a.shape if is_symbolic(d)), ())),
+        mesh_axes=_find_mesh_axes(program, [*in_stored, *out_stored], portable.meshes),
         # The derivative is traced and lowered at its first use; most exports are never differentiated.
         _get_vjp=functools.cache(
             lambda: _export_vjp(name, program, in_shardings, out_shardings, platforms, disabled, [*paths, *cotangents])
         ),
     )
+
+
+def _find_mesh_axes(
+    program: Jaxpr, stored: Sequence[StoredSharding], declared: Sequence[DeclaredMesh]
+) -> tuple[ProgramAxis, ...] | None:
+    """The axes of the one mesh that all shardings of a program name, and what fixes their sizes; None otherwise."""
+    equations = list(_iterate_equations(program))
+    targets = [s for e in equations if (f := e.primitive.target_shardings) is not None for s in f(**e.params)]
+    named = [s for s in (*stored, *targets) if s is not None]
+    calls = [e.params["exported"] for e in equations if e.primitive is call_exported_p]
+    if (
+        len(declared) != 1
+        or declared[0].order
+        or not all(isinstance(s, NamedSharding) and all(type(a) is str for a in s.mesh.axis_names) for s in named)
+        or any(e.nr_devices > 1 and e.mesh_axes is None for e in calls)
+    ):
+        return None
+    fixed = {axis.name: axis.fixed_by for e in calls for axis in e.mesh_axes or () if axis.fixed_by is not None}
+    for eqn in equations:
+        if eqn.primitive is shard_map_p:
+            fixed |= dict.fromkeys(eqn.params["mesh"].axis_names, f"shard_map at {_format_line(eqn.source)}")
+    return tuple(ProgramAxis(name, size, fixed.get(name)) for name, size in declared[0].sizes.items())
+
+
+def _iterate_equations(program: Jaxpr) -> Iterator[Eqn]:
+    for eqn in program.eqns:
+        yield eqn
+        for inner in inner_jaxprs(eqn.params):
+            yield from _iterate_equations(inner)
+
+
+def _format_line(traceback: Any) -> str:
+    """The user's line, without the folders of the exporting machine."""
+    frame = find_user_frame(traceback)
+    return "an unknown line" if frame is None else f"{Path(frame.file_name).name}:{frame.line_num}"
 
 
 def _export_vjp(

@@ -17,12 +17,19 @@ from phalanx.engine import custom_call_targets, func, hlo, ir, stablehlo
 from phalanx.export.exported_program import ExportedProgram, check_main
 from phalanx.export.safety_checks import check_callable
 from phalanx.runtime import LoweringContext, ModuleContext
+from phalanx.runtime.shardy import to_sdy_mesh
+from phalanx.sharding import Mesh
 
 _ARGUMENT_ATTRIBUTES = ("arg_attrs", "res_attrs")
 
 
 def link_artifact(
-    ctx: LoweringContext, exported: ExportedProgram, name: str, avals: Sequence[ShapedArray] | None, platform: int
+    ctx: LoweringContext,
+    exported: ExportedProgram,
+    name: str,
+    avals: Sequence[ShapedArray] | None,
+    platform: int,
+    mesh: Mesh | None,
 ) -> tuple[str, Any]:
     """Add the functions of an exported program to the module of `ctx`.
 
@@ -32,6 +39,7 @@ def link_artifact(
       name: a prefix for the names of its functions.
       avals: the static types of the arguments to specialize symbolic shapes to, or None.
       platform: the index of the platform in `exported.platforms`.
+      mesh: the mesh to run on, None for that of the export.
 
     Returns:
       The name of the function that was `main`, and its MLIR function type.
@@ -50,6 +58,8 @@ def link_artifact(
         _require_kernels(exported, inner, module.platform)
     # A number in the prefix keeps the names of several exported programs with equal function names apart.
     number = sum(1 for key, _ in module.functions if type(key) is tuple and key[0] == "exported")
+    if mesh is not None:
+        _replace_mesh(inner, to_sdy_mesh(mesh, module.device_assignment))
     main = _rename_symbols(module, inner, f"{name}_exported_{number}")
     function_type = None
     # Operations are cloned and not moved, since they belong to another module; both are in the same MLIR context.
@@ -113,6 +123,13 @@ def _require_kernels(exported: ExportedProgram, inner: Any, platform: str) -> No
     check_callable(targets, exported.disabled_safety_checks, exported.fun_name)
     for target in set(targets).intersection(custom_call_targets.known_targets(platform) if targets else ()):
         custom_call_targets.require(target, platform)
+
+
+def _replace_mesh(inner: Any, attribute: ir.Attribute) -> None:
+    """Declare another mesh, which has the axes that the shardings of the module name."""
+    for op in inner.body.operations:
+        if op.operation.name == "sdy.mesh":
+            op.operation.attributes["mesh"] = attribute
 
 
 def _rename_symbols(module: ModuleContext, inner: Any, prefix: str) -> str:

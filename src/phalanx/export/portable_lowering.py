@@ -17,6 +17,7 @@ import numpy as np
 from phalanx.core import Jaxpr, ShapedArray, Tracer, dce_jaxpr, dtypes, effects, leak_error, pause_collector
 from phalanx.engine import func, hlo, i64, ir, mlir, stablehlo
 from phalanx.export.dim_solver import Solution, solve_inputs
+from phalanx.export.program_mesh import DeclaredMesh, read_mesh
 from phalanx.export.safety_checks import DisabledSafetyCheck, check_custom_calls
 from phalanx.lax.elementwise import emit_compare
 from phalanx.random.prng_keys import key_data
@@ -37,10 +38,11 @@ COMPATIBLE_WEEKS: Final = 12  # readers with a StableHLO up to this much older c
 
 
 class PortableProgram(NamedTuple):
-    """The bytes of a portable program, and the indices of the inputs that it takes."""
+    """The bytes of a portable program, the indices of the inputs that it takes, and the meshes that it declares."""
 
     artifact: bytes
     kept: tuple[int, ...]
+    meshes: list[DeclaredMesh]
 
 
 def lower_portable(
@@ -98,8 +100,9 @@ def lower_portable(
         # After lowering, since a lowering rule decides which kernels an operation calls.
         check_custom_calls(module.module, disabled, name)
         artifact = stablehlo.serialize(module.module, stablehlo.version_for_weeks(COMPATIBLE_WEEKS))
+        meshes = list(map(read_mesh, module.meshes))
         mlir.clear_context_caches()  # they keep the program's constants alive
-    return PortableProgram(artifact, kept)
+    return PortableProgram(artifact, kept, meshes)
 
 
 def _symbol(name: str) -> str:

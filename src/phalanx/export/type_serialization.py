@@ -9,7 +9,7 @@ number of shards along each dimension and the coordinates of the shard on each p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -103,22 +103,23 @@ def to_hlo_sharding(sharding: StoredSharding, aval: ShapedArray) -> HloSharding 
     return sharding
 
 
-def with_devices(sharding: StoredSharding, mesh: Mesh) -> Sharding | None:
+def with_devices(sharding: StoredSharding, mesh: Mesh, sizes: Mapping[str, int] | None = None) -> Sharding | None:
     """A stored sharding over the devices of a mesh.
 
     Args:
       sharding: the stored sharding.
-      mesh: a mesh of as many devices. A spec applies to the axes of this mesh if they have the stored names and sizes;
-        otherwise the devices are reshaped to the stored mesh.
+      mesh: the mesh.
+      sizes: the sizes of the axes of the program's mesh; None for the stored ones. Unless `mesh` has them, its devices
+        are reshaped.
     """
     if sharding is None:
         return None
     if not isinstance(sharding, NamedSharding):
         return GSPMDSharding(mesh.flat_devices, sharding)
-    stored = sharding.mesh
+    wanted: dict[Any, int] = dict(sharding.mesh.shape if sizes is None else sizes)
     # The partitions of the program are numbered in the order of the devices, so reshaping does not reorder them.
-    if dict(stored.shape) != dict(mesh.shape):
-        mesh = type(mesh)(mesh.devices.reshape(stored.axis_sizes), stored.axis_names)
+    if wanted != dict(mesh.shape):
+        mesh = type(mesh)(mesh.devices.reshape(tuple(wanted.values())), tuple(wanted))
     return NamedSharding(mesh, sharding.spec)
 
 

@@ -1,0 +1,127 @@
+"""The mesh of an exported program, and the choice of a mesh of other sizes for a call.
+
+The shardings of a program name the axes of its mesh, so the program runs on other numbers of devices if the mesh is
+declared with other sizes. The body of a `shard_map` has the shapes of shards, and its collectives list devices:
+it fixes the sizes of the axes of its mesh. `exporting` records the axes; `exported` and `call_exported` choose the mesh
+of a call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from phalanx.core import ShapedArray, ShardingError
+from phalanx.engine.mlir import ir, sdy
+from phalanx.export.exported_program import ExportedProgram
+from phalanx.export.type_serialization import StoredSharding
+from phalanx.sharding import UNCONSTRAINED, NamedSharding
+
+
+class DeclaredMesh(NamedTuple):
+    """A mesh as a module declares it.
+
+    Args:
+      sizes: the size of each axis by name.
+      order: for each position of the mesh the number of a partition; empty if they are in order.
+    """
+
+    sizes: dict[str, int]
+    order: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(self.sizes.values())
+
+
+def read_mesh(attribute: ir.Attribute) -> DeclaredMesh:
+    """Read the attribute of a mesh."""
+    mesh = sdy.MeshAttr(attribute)
+    return DeclaredMesh({axis.name: axis.size for axis in map(sdy.MeshAxisAttr, mesh.axes)}, tuple(mesh.device_ids))
+
+
+def choose_mesh_sizes(
+    exported: ExportedProgram,
+    available: Mapping[Any, int] | None,
+    num_devices: int,
+    avals: Sequence[ShapedArray],
+    where: str,
+) -> dict[str, int] | None:
+    """Choose the sizes of the mesh axes of a program for a number of devices.
+
+    Args:
+      exported: the program.
+      available: the sizes of the axes of the caller's mesh, if it has one.
+      num_devices: the number of devices of the call.
+      avals: the types of the arguments and results.
+      where: the operation, for errors.
+
+    Returns:
+      The sizes: those of the caller's mesh, and 1 for axes that it lacks. None for the mesh of the export, if it has as
+      many devices and no other one is possible, and for a program for one device, which names no mesh.
+
+    Raises:
+      ShardingError: the program cannot run on that number of devices.
+    """
+    if exported.nr_devices == 1:
+        return None
+    try:
+        return _fit_sizes(exported, available, num_devices, avals, where)
+    except ShardingError:
+        if num_devices == exported.nr_devices:
+            return None
+        raise
+
+
+def _fit_sizes(
+    exported: ExportedProgram,
+    available: Mapping[Any, int] | None,
+    num_devices: int,
+    avals: Sequence[ShapedArray],
+    where: str,
+) -> dict[str, int]:
+    axes = exported.mesh_axes or ()
+    names = [axis.name for axis in axes]
+    found = {str(name): size for name, size in (available or {}).items()}
+    sizes = found if num_devices > 1 and found.keys() & set(names) else {}
+    sizes = sizes | {name: 1 for name in names if name not in sizes}  # in the order of the caller's mesh
+    if not axes or math.prod(sizes.values()) != num_devices:
+        raise ShardingError(
+            where,
+            expected=f"arguments over {exported.nr_devices} devices, as it was exported for"
+            + (f", or over a mesh with the axes {', '.join(names)}" if axes else ""),
+            got=f"a program for {num_devices}" + (f" over {_format_sizes(found)}" if found else ""),
+            fix="place the arguments with device_put(x, NamedSharding(mesh, spec)) on such a mesh",
+        )
+    for axis in axes:
+        if axis.fixed_by is not None and sizes[axis.name] != axis.size:
+            raise ShardingError(
+                where,
+                expected=f"a mesh with {axis.name}={axis.size}, the size that {axis.fixed_by} was exported with",
+                got=_format_sizes(sizes),
+                fix=f"call it on a mesh with {axis.name}={axis.size}, or export the function again with this mesh",
+            )
+    leaves = [*exported.argument_names, *exported.result_names]
+    for name, sharding, aval in zip(leaves, [*exported.in_shardings, *exported.out_shardings], avals, strict=True):
+        _check_even(name, sharding, aval, sizes, where)
+    return sizes
+
+
+def _check_even(name: str, sharding: StoredSharding, aval: ShapedArray, sizes: Mapping[str, int], where: str) -> None:
+    if not isinstance(sharding, NamedSharding):
+        return
+    for dim, (size, axes) in enumerate(zip(aval.shape, sharding.spec.axes_per_dim(aval.ndim), strict=True)):
+        used = {} if axes is UNCONSTRAINED else {axis: sizes[axis] for axis in axes}
+        if type(size) is int and size % math.prod(used.values()):
+            raise ShardingError(
+                where,
+                expected=f"sizes that divide dimension {dim} of {name}, of size {size}",
+                got=_format_sizes(used),
+                fix="call it on a mesh whose axes divide the dimensions that they shard",
+            )
+
+
+def _format_sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())

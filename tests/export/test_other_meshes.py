@@ -1,0 +1,151 @@
+"""Exported programs on meshes of other sizes than that of the export: values, shardings, collectives and refusals."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from tests.meshes import auto_mesh
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import export, lax, random
+from phalanx.export import deserialize
+from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P
+from phalanx.testing import collectives
+
+X = np.linspace(-1, 1, 128, dtype="f4").reshape(16, 8)
+W = np.linspace(0, 1, 64, dtype="f4").reshape(8, 8)
+MESH = AbstractMesh((2, 2), ("data", "model"))
+IN, OUT = (P("data"), P(None, "model")), (P("data", "model"), P())
+
+MESHES = {
+    "one device": lambda: auto_mesh((1, 1), ("data", "model")),
+    "fewer": lambda: auto_mesh((2, 1), ("data", "model")),
+    "more": lambda: auto_mesh((4, 2), ("data", "model")),
+    "another shape": lambda: auto_mesh((2, 4), ("data", "model")),
+    "an axis less": lambda: auto_mesh((8,), ("data",)),
+    "an axis more": lambda: auto_mesh((2, 2, 2), ("data", "other", "model")),
+    "other order of devices": lambda: Mesh(np.array(phalanx.devices())[::-1].reshape(4, 2), ("data", "model")),
+    "explicit": lambda: phalanx.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2),
+}
+
+
+def layer(x, w, mesh=None):
+    noise = random.normal(random.key(0), (16, 8)) * x.mean()
+    h = jnp.tanh(x @ w)
+    if mesh is not None:
+        h = lax.with_sharding_constraint(h, NamedSharding(mesh, P("data", "model")))
+    return h + noise, lax.fori_loop(0, 3, lambda i, s: s + jnp.sort(h, 0).sum(), 0.0)
+
+
+def places(mesh, specs):
+    return tuple(NamedSharding(mesh, spec) for spec in specs)
+
+
+def exported_for(mesh):
+    jitted = phalanx.jit(lambda x, w: layer(x, w, mesh), in_shardings=places(mesh, IN), out_shardings=places(mesh, OUT))
+    return deserialize(export.export(jitted)(X, W).serialize(1))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return exported_for(MESH)
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_a_program_runs_on_a_mesh_of_other_sizes(found, name):
+    mesh = MESHES[name]()
+    args = [phalanx.device_put(x, s) for x, s in zip((X, W), found.in_shardings_jax(mesh), strict=True)]
+    expected = phalanx.jit(layer)(X, W)
+    for call in (found.call, phalanx.jit(found.call)):
+        out = call(*args)
+        np.testing.assert_allclose(out[0], expected[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(out[1], expected[1], rtol=1e-5)
+        assert all(
+            y.sharding.is_equivalent_to(s, y.ndim) for y, s in zip(out, found.out_shardings_jax(mesh), strict=True)
+        )
+
+    def loss(call):
+        return phalanx.jit(phalanx.grad(lambda x, w: (call(x, w)[0] ** 2).sum(), argnums=(0, 1)))
+
+    for got, wanted, arg in zip(loss(found.call)(*args), loss(layer)(X, W), args, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        assert got.sharding.is_equivalent_to(arg.sharding, 2)
+
+
+@pytest.mark.parametrize("sizes", [(4, 2), (2, 4), (2, 1)])
+def test_the_collectives_are_those_of_an_export_for_that_mesh(found, sizes):
+    mesh = auto_mesh(sizes, ("data", "model"))
+    args = [phalanx.device_put(x, s) for x, s in zip((X, W), places(mesh, IN), strict=True)]
+
+    def sent(program):
+        report = collectives(phalanx.jit(program.call), *args)
+        return Counter((c.kind, c.bytes, tuple(c.axes)) for c in report)
+
+    assert sent(found) == sent(exported_for(AbstractMesh(sizes, ("data", "model"))))
+
+
+def test_sizes_that_do_not_divide_an_array_are_refused(found):
+    text = (
+        "expected sizes that divide dimension 0 of x, of size 16, got data=3.\n"
+        "  Fix: call it on a mesh whose axes divide the dimensions that they shard."
+    )
+    mesh = auto_mesh((3, 1), ("data", "model"))
+    with pytest.raises(ValueError, match=f"^shardings of exported <lambda>, argument mesh: {re.escape(text)}$"):
+        found.in_shardings_jax(mesh)
+    replicated = [phalanx.device_put(x, NamedSharding(mesh, P())) for x in (X, W)]
+    with pytest.raises(ValueError, match=f"^call of exported <lambda>: {re.escape(text)}$"):
+        found.call(*replicated)
+
+
+def test_symbolic_sizes_are_checked_when_they_are_known():
+    (b,) = export.symbolic_shape("2*b")
+    rows = NamedSharding(MESH, P("data"))
+    program = phalanx.jit(lambda x: x - x.sum(), in_shardings=rows, out_shardings=rows)
+    found = deserialize(export.export(program)(phalanx.ShapeDtypeStruct((b,), "float32")).serialize())
+    mesh = auto_mesh((8, 1), ("data", "model"))
+    x = phalanx.device_put(np.arange(16, dtype="f4"), NamedSharding(mesh, P("data")))
+    out = found.call(x)
+    np.testing.assert_array_equal(out, np.arange(16) - 120)
+    assert out.sharding.is_equivalent_to(x.sharding, 1)
+    with pytest.raises(
+        ValueError, match=r"^call of exported <lambda>: expected sizes that divide dimension 0 of x, of size 6"
+    ):
+        found.call(phalanx.device_put(np.ones(6, "f4"), NamedSharding(mesh, P())))
+
+
+def test_a_shard_map_fixes_the_sizes_of_its_mesh():
+    mesh = auto_mesh((2,), ("data",))
+    local = phalanx.shard_map(lambda x: lax.psum(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P())
+    program = phalanx.jit(lambda x: local(x) * 2)
+    inner = deserialize(export.export(program)(np.ones(8, "f4")).serialize())
+    around = export.export(phalanx.jit(inner.call))(
+        phalanx.ShapeDtypeStruct((8,), "float32", sharding=NamedSharding(mesh, P("data")))
+    )
+    for found in (inner, deserialize(around.serialize())):  # a call of the program keeps what fixes its mesh
+        ((name, size, fixed_by),) = found.mesh_axes
+        assert (name, size) == ("data", 2)
+        assert re.fullmatch(r"shard_map at test_other_meshes\.py:\d+", fixed_by)
+        x = phalanx.device_put(np.arange(8, dtype="f4"), found.in_shardings_jax(mesh)[0])
+        np.testing.assert_array_equal(found.call(x), 2 * (np.arange(4) + np.arange(4, 8)))
+        with pytest.raises(ValueError) as error:
+            found.call(np.arange(8, dtype="f4"))
+        assert str(error.value) == (
+            f"call of exported {found.fun_name}: expected a mesh with data=2, the size that {fixed_by} was exported with, "
+            "got data=1.\n"
+            "  Fix: call it on a mesh with data=2, or export the function again with this mesh."
+        )
+
+
+def test_programs_without_one_mesh_run_on_as_many_devices_only():
+    flat, square = AbstractMesh((4,), ("all",)), MESH
+    program = phalanx.jit(
+        lambda x, y: x + y, in_shardings=(NamedSharding(flat, P("all")), NamedSharding(square, P("data")))
+    )
+    found = export.export(program)(np.ones(8, "f4"), np.ones(8, "f4"))
+    assert found.mesh_axes is None
+    with pytest.raises(
+        ValueError, match=r"expected arguments over 4 devices, as it was exported for, got a program for 1\."
+    ):
+        found.call(np.ones(8, "f4"), np.ones(8, "f4"))
