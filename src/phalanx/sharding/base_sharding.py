@@ -357,8 +357,10 @@ def intern_sharding(
         ShardingBase.__init__(sharding)
         for name, value in (attributes | {"_memo": {}, "non_default_memory_kind": memory_kind}).items():
             setattr(sharding, name, value)
-        # An attribute, since jaxlib reads it twice in each transfer.
-        sharding.memory_kind = memory_kind or (sharding._internal_device_list.default_memory_kind if devices else None)
+        # An attribute, since jaxlib reads it twice in each transfer. Placeholder devices have no memories.
+        is_attached = bool(devices) and hasattr(devices[0], "default_memory")
+        default = sharding._internal_device_list.default_memory_kind if is_attached else None
+        sharding.memory_kind = memory_kind or default
         return cast(S, sharding)
 
     return table.get_or_make((cls, *arguments, memory_kind), make)
