@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         numpy as numpy,
         ops as ops,
         optim as optim,
+        planning as planning,
         random as random,
         scipy as scipy,
         sharding as sharding,
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from phalanx.engine.compiler import CompilerEffortLevel as CompilerEffortLevel
     from phalanx.lax.callback import pure_callback as pure_callback
     from phalanx.lax.sharding.explicit_axes import reshard as reshard, typeof as typeof
+    from phalanx.planning import plan as plan
     from phalanx.runtime.array import Array as Array, Shard as Shard, block_until_ready as block_until_ready
     from phalanx.runtime.engine_options import (
         config as config,
@@ -171,7 +173,7 @@ if TYPE_CHECKING:
 # Packages that are public under the name of their folder.
 _PACKAGES = (
     "checkpoint core debug distributed engine errors example_libraries export extend flax image lax nn nnx numpy ops "
-    "optim random scipy sharding sparse spmd testing transforms tree typing"
+    "optim planning random scipy sharding sparse spmd testing transforms tree typing"
 ).split()
 
 _NAMES = {
@@ -189,6 +191,7 @@ _NAMES = {
         ),
         "core.dtypes": "float0",
         "core.mutable_arrays": "Ref empty_ref free_ref freeze new_ref",
+        "planning": "plan",
         "runtime.in_flight": "effects_barrier",
         "runtime.engine_options": (
             "config transfer_guard transfer_guard_device_to_device transfer_guard_device_to_host "

@@ -27,6 +27,7 @@ COMMANDS = {
     ),
     "export": Command("inspect, verify or run an exported program", "phalanx.cli.export"),
     "launch": Command("run a program in several processes of this machine", "phalanx.cli.launch"),
+    "plan": Command("plan a function on a mesh whose devices need not be attached", "phalanx.cli.plan"),
     "run": Command("run a program written for JAX: its `import jax` finds Phalanx", "phalanx.as_jax.program_runner"),
 }
 

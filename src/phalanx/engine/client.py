@@ -89,7 +89,6 @@ class _Clients:
     settings = Settings()
     started: ClassVar[dict[str, Client]] = {}
     default: str | None = None
-    cuda_plugin: Any = None
     lock = threading.RLock()
     left_in_parent: ClassVar[dict[str, Client]] = {}  # of a forked process, which lacks their threads
 
@@ -207,7 +206,7 @@ def _start_cpu(settings: Settings) -> Client:
 
 def _start_cuda(settings: Settings) -> Client:
     try:
-        started, _Clients.cuda_plugin = cuda.start(settings.cluster)
+        return cuda.start(settings.cluster)
     except (FileNotFoundError, XlaRuntimeError) as error:
         raise BackendError(
             "the platform cuda",
@@ -215,7 +214,6 @@ def _start_cuda(settings: Settings) -> Client:
             got=str(error),
             fix="install phalanx[cuda13] and look at nvidia-smi, or name the platform cpu",
         ) from error
-    return started
 
 
 def coordinator() -> Coordinator | None:
@@ -230,12 +228,6 @@ def start_all_platforms() -> None:
     for platform in _allowed_platforms():
         if platform == "cpu" or platform == default_backend():
             client(platform)
-
-
-def cuda_plugin() -> Any:
-    """Return the CUDA plugin, an `engine.cuda.Plugin`; the platform is started if necessary."""
-    client("cuda")
-    return _Clients.cuda_plugin
 
 
 _STARTERS: dict[str, Callable[[Settings], Client]] = {"cuda": _start_cuda, "cpu": _start_cpu}

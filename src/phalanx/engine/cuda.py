@@ -7,6 +7,7 @@ is imported in a way that imports jax.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import importlib.util
 import os
@@ -78,31 +79,41 @@ def _find_api(path: str) -> Any:
 _CAPSULE_NAME = b"pjrt_c_api"  # The capsule keeps a pointer to the name, which must not be freed.
 
 
-def start(node: Any = None) -> tuple[Any, Plugin]:
+@functools.cache
+def plugin() -> Plugin:
+    """Load the installed plugin, which needs no GPU.
+
+    Raises:
+      FileNotFoundError: the plugin is not installed.
+    """
+    path = plugin_path()
+    if path is None:
+        raise FileNotFoundError("no package with XLA's CUDA plugin")
+    return Plugin(path)
+
+
+def start(node: Any = None) -> Any:
     """Start the client for this process's GPUs.
 
     Args:
       node: the position of this process in a distributed program (`client.Cluster`), if any.
 
     Returns:
-      jaxlib's client and the plugin.
+      jaxlib's client.
 
     Raises:
       FileNotFoundError: the plugin is not installed.
       XlaRuntimeError: there is no GPU, or the driver does not fit.
     """
-    path = plugin_path()
-    if path is None:
-        raise FileNotFoundError("no package with XLA's CUDA plugin")
-    plugin = Plugin(path)
+    plugin()
     # Imported late, since it reads the memory settings in the environment when it is imported.
     from jaxlib import xla_client  # noqa: PLC0415
 
     options = xla_client.generate_pjrt_gpu_plugin_options()
     if node is None:
-        return _jax.get_c_api_client(_NAME, options), plugin
+        return _jax.get_c_api_client(_NAME, options)
     coordinator = node.coordinator
     options |= {"node_id": coordinator.process_id, "num_nodes": coordinator.num_processes}
     if node.local_device_ids is not None:
         options["visible_devices"] = list(node.local_device_ids)
-    return _jax.get_c_api_client(_NAME, options, coordinator.client), plugin
+    return _jax.get_c_api_client(_NAME, options, coordinator.client)

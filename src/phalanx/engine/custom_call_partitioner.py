@@ -17,7 +17,7 @@ from jaxlib._hlo import (
     OpSharding_Type as OpShardingType,  # the kinds `REPLICATED`, `OTHER` (tiled), `MAXIMAL`, `MANUAL`, `TUPLE`, ...
 )
 
-from phalanx.engine import client
+from phalanx.engine import cuda
 from phalanx.engine.runtime_errors import keep_failure
 
 PLATFORMS = ("cpu", "cuda")
@@ -69,7 +69,7 @@ def register(
 
     # A plugin has its own registry of partitioners, which is reached through its C API.
     _jax.register_custom_call_partitioner(
-        target, unused, partition, unused, **{} if platform == "cpu" else {"c_api": client.cuda_plugin().c_api}
+        target, unused, partition, unused, **{} if platform == "cpu" else {"c_api": cuda.plugin().c_api}
     )
 
 

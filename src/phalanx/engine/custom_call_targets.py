@@ -15,7 +15,7 @@ from typing import Any
 import jaxlib
 from jaxlib import _jax
 
-from phalanx.engine import client
+from phalanx.engine import cuda
 from phalanx.engine.error_record import PhalanxError
 
 HEADERS: str = os.path.join(os.path.dirname(jaxlib.__file__), "include")
@@ -115,7 +115,7 @@ def _pass_to_xla(target: str, function: Any, platform: str, api_version: int) ->
     if platform == "cpu":
         _jax.register_custom_call_target(target, function, platform="cpu", api_version=api_version)
     else:
-        client.cuda_plugin().register(target, function, api_version)
+        cuda.plugin().register(target, function, api_version)
     _registered.add((platform, target))
 
 

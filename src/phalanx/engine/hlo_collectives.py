@@ -67,18 +67,16 @@ def communications(module: HloModule) -> list[Communication]:
     Returns:
       The collectives in program order; one in a function that is called twice is listed twice.
     """
-    return [_communication(kind, run) for run in module.walk() if (kind := kind_of(run.instruction.opcode))]
+    return [found for run in module.walk() if (found := find_communication(module, run)) is not None]
 
 
-def kind_of(opcode: str) -> str:
-    """The kind of collective that an operation starts; "" if it starts none."""
-    # An asynchronous collective is a pair of -start and -done operations; only the first is counted.
-    kind, _, half = opcode.partition("-start")
-    return kind if kind in KINDS and not half else ""
-
-
-def _communication(kind: str, run: Execution) -> Communication:
+def find_communication(module: HloModule, run: Execution) -> Communication | None:
+    """The collective that an instruction of a module starts, if it starts one."""
     of = run.instruction
+    # An asynchronous collective is a pair of -start and -done operations; only the first is counted.
+    kind, _, half = of.opcode.partition("-start")
+    if kind not in KINDS or half:
+        return None
     received = of.type
     if of.opcode.endswith("-start"):
         # The result of an asynchronous start is a tuple (operands, results, context of the runtime), but for an
@@ -92,7 +90,7 @@ def _communication(kind: str, run: Execution) -> Communication:
         max(sent, num_bytes(received)),
         parse_groups(groups[1].rstrip(",")) if groups else (),
         tuple([(a, b) for a, b in parse_groups(pairs[1])]) if pairs else (),
-        *run.source,
+        *(run.source if run.source[0] else (*module.trace_source(run.name, run.computation)[:2], run.source[2])),
         run.loops,
     )
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 _NAME = re.compile(r"%?([\w.\-]+)")
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
+_INDEX = re.compile(r"\bindex=(\d+)")
 _CALLED = re.compile(r"\b(?:calls|to_apply|true_computation|false_computation|called_computations)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\b(?:branch_computations|called_computations|calls)=\{([^}]*)\}")
 
@@ -57,6 +58,32 @@ Computation: TypeAlias = dict[str, Instruction]
 def find_root(computation: Computation) -> Instruction | None:
     """The instruction whose result is that of the computation."""
     return next((i for i in computation.values() if i.is_root), None)
+
+
+def find_root_name(computation: Computation) -> str:
+    """The name of the instruction whose result is that of the computation."""
+    return next(name for name, i in computation.items() if i.is_root)
+
+
+def element_index(of: Instruction) -> int:
+    """The number of the element that a get-tuple-element reads."""
+    return int(_INDEX.search(of.rest)[1])  # type: ignore[index]  # each has one
+
+
+def flatten_type(type: str) -> list[str]:
+    """The types of the arrays in a type, of nested tuples in order.
+
+    Args:
+      type: such as `(f32[2], (s32[], f32[4]))`.
+
+    Returns:
+      The types.
+
+    Examples:
+      >>> flatten_type("(f32[2,4], (s32[], f32[4]))"), flatten_type("()")
+      (['f32[2,4]', 's32[]', 'f32[4]'], [])
+    """
+    return [match[0] for match in _ARRAY.finditer(type)]
 
 
 def split_tuple_type(type: str) -> list[str]:

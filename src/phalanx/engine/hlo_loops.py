@@ -10,11 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from phalanx.engine.hlo_instructions import Computation, Instruction, find_root
+from phalanx.engine.hlo_instructions import Computation, Instruction, element_index, find_root
 
 _TRIPS = re.compile(r'"?known_trip_count"?[=:]\{"?n"?[=:]"?(\d+)"?\}')
 _DIRECTION = re.compile(r"\bdirection=([A-Z]+)")
-_INDEX = re.compile(r"\bindex=(\d+)")
 _FORWARDING = ("copy", "convert", "bitcast")
 
 
@@ -101,8 +100,7 @@ class _Reader:
             return inputs[int(operands[0])] if inputs else None
         if of.opcode == "get-tuple-element":
             is_state = inputs is None and computation[operands[0]].opcode == "parameter"
-            index = _INDEX.search(of.rest)
-            return _Scalar(int(index[1]), 0) if is_state and index else None
+            return _Scalar(element_index(of), 0) if is_state else None
         return self._compute(of, [self.scalar(x, computation, inputs) for x in operands])
 
     def _compute(self, of: Instruction, operands: Sequence[_Scalar | None]) -> _Scalar | None:

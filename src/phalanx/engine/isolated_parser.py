@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from phalanx.engine import mlir, stablehlo
+from phalanx.engine.child_process import start_child
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.stablehlo import ArtifactError
 
@@ -68,16 +69,8 @@ def parse_isolated(programs: Sequence[bytes], *, seconds: float = 60.0, with_tex
         "memory": MEMORY + MEMORY_PER_BYTE * sum(map(len, programs)),
         "with_text": with_text,
     }
-    # The child must import this package from the same place as this process.
     given = b"".join([json.dumps(order).encode(), b"\n", *programs])
-    child = subprocess.Popen(
-        [sys.executable, "-c", "from phalanx.engine.isolated_parser import main; main()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
-    )
-    with child:
+    with start_child(__name__) as child:
         try:
             said, complaint = child.communicate(given, timeout=seconds + _STARTING)
         except subprocess.TimeoutExpired:

@@ -40,6 +40,7 @@ class PartitionedCalls:
 
     def __init__(self, target: str):
         self.target = target
+        _kinds[target] = self
         self._operations: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._platforms: set[str] = set()
         self._lock = threading.Lock()
@@ -73,7 +74,7 @@ class PartitionedCalls:
             operation = self._operations.setdefault(text, operation)
             # XLA keeps a registration for the life of the process, so that one for each platform is enough.
             if module.is_attached and module.platform not in self._platforms:
-                custom_call_partitioner.register(self.target, module.platform, self._split)
+                custom_call_partitioner.register(self.target, module.platform, self.split)
                 self._platforms.add(module.platform)
         module.add_keepalive(operation)
         attributes = {
@@ -84,14 +85,30 @@ class PartitionedCalls:
         }
         return dynamic_shapes.custom_call(ctx, self.target, operands, results, attributes)
 
-    def _split(
+    def split(
         self, text: str, operands: Sequence[Any], results: Sequence[Any]
     ) -> custom_call_partitioner.PartitionedCall:
+        """Answer how the call with some text is partitioned, given the shardings found for its operands and results."""
         operation = self._operations[text]
         # XLA calls from a thread of its own, but tracing in the callback must use the options of the thread that
         # emitted the call.
         with state_extra(**vars(operation.context)):
             return operation.split(operands, results)
+
+
+_kinds: dict[str, PartitionedCalls] = {}
+
+
+def partitioned_targets() -> list[str]:
+    """The targets of all kinds of calls."""
+    return list(_kinds)
+
+
+def split_call(
+    target: str, text: str, operands: Sequence[Any], results: Sequence[Any]
+) -> custom_call_partitioner.PartitionedCall:
+    """Answer the question of a partitioner in another process about a call of any kind."""
+    return _kinds[target].split(text, operands, results)
 
 
 def make_sdy_sharding_rule(

@@ -79,10 +79,16 @@ class CallArguments(NamedTuple):
 
     def path(self, i: int) -> str:
         """The name of leaf `i` in error messages: the name of its parameter and the path within the argument."""
-        # The path starts with the position in the pair (args, kwargs), then the position or name of the argument.
-        (which, first, *inside), _ = tree_flatten_with_path(self.dynamic())[0][i]
-        name = first.key if which.idx == 1 else self.signature.name_of(self.position(first.idx))
-        return f"{name}{keystr(tuple(inside))}"
+        return self.paths()[i]
+
+    def paths(self) -> list[str]:
+        """The names of all leaves."""
+        found = []
+        for (which, first, *inside), _ in tree_flatten_with_path(self.dynamic())[0]:
+            # The path starts with the position in the pair (args, kwargs), then the position or name of the argument.
+            name = first.key if which.idx == 1 else self.signature.name_of(self.position(first.idx))
+            found.append(f"{name}{keystr(tuple(inside))}")
+        return found
 
     def position(self, n: int) -> int:
         """The position of dynamic positional argument `n` among all positional arguments."""

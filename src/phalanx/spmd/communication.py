@@ -34,6 +34,7 @@ class Collective(NamedTuple):
       source: the line of the user's program that caused the collective, as `file:line`; "" if XLA lost it.
       groups: ids of the devices in each group; for a permutation its (source, target) pairs.
       loops: trip count of each loop around the collective, outermost first; None if unknown.
+      seconds: the estimated time of one execution, in a plan for a known machine; None otherwise.
 
     Examples:
       >>> Collective("all-reduce", 128, ("data",), "train.py:7", ((0, 1),), ()).kind
@@ -46,6 +47,12 @@ class Collective(NamedTuple):
     source: str
     groups: tuple[tuple[int, ...], ...]
     loops: tuple[int | None, ...]
+    seconds: float | None = None
+
+    @property
+    def executions(self) -> int:
+        """How often it is executed; loops of unknown length count as one iteration."""
+        return math.prod(n or 1 for n in self.loops)
 
     def __str__(self) -> str:
         over = "devices " + str(self.groups) if self.axes is None else ", ".join(map(repr, self.axes))
@@ -76,7 +83,7 @@ class Collectives(tuple[Collective, ...]):
     @property
     def bytes(self) -> int:
         """Total bytes; collectives in loops are multiplied by the trip counts that are known."""
-        return sum(c.bytes * math.prod(n or 1 for n in c.loops) for c in self)
+        return sum(c.bytes * c.executions for c in self)
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self)) or "no collectives"
@@ -124,28 +131,34 @@ def _iter_collectives(program: compiled_program.CompiledProgram) -> Iterator[tup
     """Yield each collective of a compiled program and all mesh axes along which the devices of its groups differ."""
     devices = program.lowered.devices
     if len(devices) > 1:
-        yield from iter_collectives(HloModule(compiler.hlo_text(program.executable)), devices, find_mesh(program))
+        mesh = find_mesh(program)
+        for c in hlo_collectives.communications(HloModule(compiler.hlo_text(program.executable))):
+            if (found := name_axes(c, devices, mesh)) is not None:
+                yield found
 
 
-def iter_collectives(
-    module: HloModule, devices: Sequence[Any], mesh: Mesh | None
-) -> Iterator[tuple[Collective, tuple[Any, ...]]]:
-    """Yield each collective of a program and all mesh axes along which the devices of its groups differ.
+def name_axes(
+    c: hlo_collectives.Communication, devices: Sequence[Any], mesh: Mesh | None
+) -> tuple[Collective, tuple[Any, ...]] | None:
+    """Translate the groups of partitions of a collective into mesh axes.
 
     Args:
-      module: the program in HLO.
-      devices: in partition order.
+      c: the collective.
+      devices: of the program, in partition order.
       mesh: a mesh of these devices, if the program has one.
+
+    Returns:
+      The collective and all axes along which the devices of its groups differ; None if each device communicates with
+      itself only.
     """
-    for c in hlo_collectives.communications(module):
-        # No groups in the HLO means that all devices form one group.
-        groups = c.pairs or c.groups or (tuple(range(len(devices))),)
-        if all(len(set(group)) == 1 for group in groups):
-            continue  # Every device communicates with itself only.
-        axes, whole = ((), False) if mesh is None else _axes(mesh, devices, groups)
-        ids = tuple([tuple([devices[p].id for p in group]) for group in groups])
-        known = axes if whole or (c.pairs and mesh is not None) else None
-        yield Collective(c.kind, c.bytes, known, f"{c.file}:{c.line}" if c.file else "", ids, c.loops), axes
+    # No groups in the HLO means that all devices form one group.
+    groups = c.pairs or c.groups or (tuple(range(len(devices))),)
+    if all(len(set(group)) == 1 for group in groups):
+        return None
+    axes, whole = ((), False) if mesh is None else _axes(mesh, devices, groups)
+    ids = tuple([tuple([devices[p].id for p in group]) for group in groups])
+    known = axes if whole or (c.pairs and mesh is not None) else None
+    return Collective(c.kind, c.bytes, known, f"{c.file}:{c.line}" if c.file else "", ids, c.loops), axes
 
 
 def _axes(mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]]) -> tuple[tuple[Any, ...], bool]:

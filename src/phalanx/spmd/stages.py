@@ -30,7 +30,7 @@ from phalanx.core import (
     is_open_constant,
     state,
 )
-from phalanx.engine import api_boundary_class, client, compiler, stablehlo
+from phalanx.engine import api_boundary_class, client, compiler, offline_compiler, stablehlo
 from phalanx.runtime import (
     Array,
     ArrayType,
@@ -157,6 +157,7 @@ class Traced:
         return other
 
     jaxpr = property(lambda self: self.program)
+    compiler_options = property(lambda self: self._settings["compiler_options"] or {})
     in_tree = property(lambda self: self._call.tree)
     effects = property(lambda self: self.program.effects)
 
@@ -360,6 +361,13 @@ class Lowered(_LaterStage):
         self.program = program
 
     out_info = property(lambda self: self._traced.out_info)
+    fun_name = property(lambda self: self._traced.fun_name)
+
+    @property
+    def input_paths(self) -> list[str]:
+        """The names of the inputs of the program: the paths of the arguments, after references in closures."""
+        closed = self.refs.closed if self.refs else ()
+        return [*(f"reference {i} in the closure" for i in range(len(closed))), *self._traced._call.paths()]
 
     def compile(self, compiler_options: dict | None = None) -> Compiled:
         """Compile the program with XLA.
@@ -372,9 +380,17 @@ class Lowered(_LaterStage):
         """
         traced = self._traced
         with log_stage("Compiling", traced.fun_name, traced.program.in_avals):
-            program = self.program.compile((traced._settings["compiler_options"] or {}) | (compiler_options or {}))
+            program = self.program.compile(traced.compiler_options | (compiler_options or {}))
         warn_unused_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
         return Compiled(traced, program, self.refs)
+
+    def compile_offline(self) -> offline_compiler.OfflineProgram:
+        """Compile the program, lowered for CPUs, in another process for devices that need not be attached.
+
+        Returns:
+          The compiler's answer, which can be read, but not run.
+        """
+        return self.program.compile_offline(self._traced.compiler_options)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text.

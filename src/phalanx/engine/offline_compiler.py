@@ -1,0 +1,201 @@
+"""Compiling for devices that are not attached, in a child process that has them as far as XLA needs.
+
+XLA's CPU client takes any number of virtual devices, and a compiler that runs in a process of its own can neither slow
+this one down nor end it. The partitioner's questions about custom calls whose partitioning is Python code are answered
+by this process, which has that code: the child sends each over its standard output and waits for the answer.
+
+`phalanx.planning` calls `compile_offline`; the child runs `main`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import jaxlib.version
+
+from phalanx.engine import client, compiler, custom_call_partitioner, custom_call_targets, mlir, stablehlo
+from phalanx.engine.child_process import start_child
+from phalanx.engine.custom_call_partitioner import HloSharding, OpSharding, PartitionedCall
+from phalanx.engine.error_record import PhalanxError
+from phalanx.engine.mlir import ir
+
+MAX_CPU_DEVICES: Final = 2048
+"""The number of virtual devices up to which XLA's CPU client compiles for one process."""
+
+Split = Callable[[str, str, Sequence[HloSharding], Sequence[HloSharding]], PartitionedCall]
+
+
+class OfflineCompileError(PhalanxError, RuntimeError):
+    """The compiler for devices that are not attached failed.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(OfflineCompileError, RuntimeError)
+      True
+    """
+
+
+class OfflineProgram(NamedTuple):
+    """What a compiler says about a program.
+
+    Args:
+      text: the optimized HLO in the order in which it is run, as one device runs it.
+      memory: the bytes of one device, by the names of jaxlib's `CompiledMemoryStats`.
+      compiler: the compiler and its version, such as "XLA for CPUs, jaxlib 0.12.0".
+    """
+
+    text: str
+    memory: Mapping[str, int]
+    compiler: str
+
+
+def compile_offline(
+    module: Any,
+    num_partitions: int,
+    split: Split,
+    targets: Sequence[str],
+    *,
+    propagate_to_outputs: Sequence[bool],
+    num_callbacks: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> OfflineProgram:
+    """Compile a module for devices that need not be attached.
+
+    Args:
+      module: the MLIR module, lowered for CPUs.
+      num_partitions: the number of devices.
+      split: answers the partitioner's questions: takes the target of a custom call, its configuration, and the
+        shardings of its operands and results.
+      targets: the targets of such calls.
+      propagate_to_outputs: as in `compiler.compile_module`.
+      num_callbacks: the number of Python callbacks of the program.
+      options: XLA's options by name.
+
+    Returns:
+      The compiled program.
+
+    Raises:
+      OfflineCompileError: the compiler failed; the error has its last words.
+    """
+    code = io.BytesIO()
+    module.operation.write_bytecode(code)
+    order = {
+        "length": code.tell(),
+        "num_partitions": num_partitions,
+        "targets": list(targets),
+        "propagate_to_outputs": list(propagate_to_outputs),
+        "num_callbacks": num_callbacks,
+        "options": dict(options or {}),
+    }
+    with tempfile.TemporaryFile() as said, start_child(__name__, stderr=said) as child:
+        try:
+            child.stdin.write(json.dumps(order).encode() + b"\n" + code.getvalue())  # type: ignore[union-attr]
+            child.stdin.flush()  # type: ignore[union-attr]
+            for line in child.stdout:  # type: ignore[union-attr]
+                message = json.loads(line)
+                if "program" in message:
+                    return OfflineProgram(**message["program"])
+                answer = split(*_read_question(message))
+                child.stdin.write(_format_answer(answer) + b"\n")  # type: ignore[union-attr]
+                child.stdin.flush()  # type: ignore[union-attr]
+        except BrokenPipeError:
+            pass  # The child has ended; its standard error says why.
+        finally:
+            child.kill()
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines()
+    raise OfflineCompileError(
+        "compiling for devices that are not attached",
+        expected="a program that XLA compiles",
+        got=lines[-1] if lines else "an end of the compiler without a message",
+        fix="compile the function for fewer, attached devices, which gives XLA's complete message",
+    )
+
+
+def _read_question(message: Mapping[str, Any]) -> tuple[str, str, list[HloSharding], list[HloSharding]]:
+    return (
+        message["target"],
+        message["config"],
+        *(list(map(_read_sharding, message[s])) for s in ("operands", "results")),
+    )
+
+
+def _format_answer(answer: PartitionedCall) -> bytes:
+    shardings = {s: list(map(_format_sharding, getattr(answer, s))) for s in ("operands", "results")}
+    return json.dumps({"module": answer.module, **shardings}).encode()
+
+
+def _format_sharding(sharding: HloSharding) -> str:
+    return sharding.to_proto().SerializeToString().hex()
+
+
+def _read_sharding(text: str) -> HloSharding:
+    proto = OpSharding()
+    proto.ParseFromString(bytes.fromhex(text))
+    return HloSharding.from_proto(proto)
+
+
+class _Parent:
+    """The other end of the child's pipes."""
+
+    def __init__(self) -> None:
+        # What libraries print to the standard output must not come between the messages.
+        self._out = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._out.write(json.dumps(message).encode() + b"\n")
+        self._out.flush()
+
+    def ask(
+        self, target: str, config: str, operands: Sequence[HloSharding], results: Sequence[HloSharding]
+    ) -> PartitionedCall:
+        """Ask how a call is partitioned."""
+        shardings = {"operands": list(map(_format_sharding, operands)), "results": list(map(_format_sharding, results))}
+        with self._lock:
+            self.send({"target": target, "config": config, **shardings})
+            answer = json.loads(sys.stdin.buffer.readline())
+        return PartitionedCall(answer["module"], *(list(map(_read_sharding, answer[s])) for s in shardings))
+
+
+def main() -> None:
+    """Serve `compile_offline` in the child."""
+    parent = _Parent()
+    order = json.loads(sys.stdin.buffer.readline())
+    num_devices = order["num_partitions"]
+    client.configure(num_cpu_devices=num_devices, platforms=("cpu",))
+    for target in order["targets"]:
+        custom_call_partitioner.register(target, "cpu", lambda *question, target=target: parent.ask(target, *question))
+    context = mlir.make_context()
+    module = ir.Module.parse(sys.stdin.buffer.read(order["length"]), context)
+    known = custom_call_targets.known_targets("cpu")
+    for target in stablehlo.custom_calls(module):
+        if target in known:
+            custom_call_targets.require(target, "cpu")
+    executable = compiler.compile_module(
+        module,
+        client.devices("cpu")[:num_devices],
+        propagate_to_outputs=order["propagate_to_outputs"],
+        host_callbacks=[_not_called] * order["num_callbacks"],
+        options=order["options"],
+        is_cacheable=False,
+    )
+    stats = compiler.memory_stats(executable)
+    memory = {name: n for name in dir(stats) if isinstance(n := getattr(stats, name), int) and not name.startswith("_")}
+    name = f"XLA for CPUs, jaxlib {jaxlib.version.__version__}"
+    parent.send({"program": {"text": compiler.hlo_text(executable), "memory": memory, "compiler": name}})
+    os._exit(0)  # without destructors, which would wait for the threads of all devices
+
+
+def _not_called(*_: Any) -> Any:
+    raise NotImplementedError("a program that is compiled offline is not run")

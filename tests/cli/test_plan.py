@@ -1,0 +1,60 @@
+"""`phalanx plan`: a function of a script is planned on a mesh that is named on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from phalanx.cli import main
+
+SCRIPT = """
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import NamedSharding, P
+
+def planned(mesh):
+    x = phalanx.ShapeDtypeStruct((1024, 64), "float32", sharding=NamedSharding(mesh, P("data")))
+    return jnp.sum, x
+
+value = 3
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_function_of_a_script_is_planned(script, tmp_path, capsys):
+    files = ["--json", str(tmp_path / "plan.json"), "--html", str(tmp_path / "plan.html")]
+    assert main(["plan", f"{script}:planned", "--mesh", "data=16,model=2", "--target", "v5p", *files]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("sum on 32 devices ('data': 16, 'model': 2), v5p, compiled by XLA for CPUs, jaxlib ")
+    assert "all-reduce" in printed
+    assert json.loads((tmp_path / "plan.json").read_text())["num_devices"] == 32
+    assert (tmp_path / "plan.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    "name, mesh, text",
+    [
+        ("planned", "16x2", "--mesh: expected the name and size of each axis, got '16x2'.\n"),
+        ("planned", "data=0", "--mesh: expected the name and size of each axis, got 'data=0'.\n"),
+        ("value", "data=2", "SCRIPT:NAME: expected a function that {script} defines, got 'value'.\n"),
+        ("planned", "data=2", "plan, argument target: expected cpu, or one of "),
+    ],
+)
+def test_mistakes_on_the_command_line_are_reported(script, capsys, name, mesh, text):
+    assert main(["plan", f"{script}:{name}", "--mesh", mesh, "--target", "abacus"]) == 2
+    assert capsys.readouterr().err.startswith(text.format(script=script))
+
+
+def test_a_script_that_does_not_exist_is_reported(capsys):
+    assert main(["plan", "nothing.py:f", "--mesh", "data=2"]) == 2
+    assert capsys.readouterr().err == (
+        "SCRIPT:NAME: expected the path of a script and the name of a function in it, got 'nothing.py:f'.\n"
+        "  Fix: write it as in train.py:planned.\n"
+    )

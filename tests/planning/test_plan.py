@@ -1,0 +1,273 @@
+"""`plan` against the same programs compiled for devices that are attached, and for meshes that are not."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from tests.meshes import auto_mesh
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShardingError
+from phalanx.planning import Link, Machine, OfflineCompileError, PlanError, compare
+from phalanx.sharding import AbstractMesh, NamedSharding, P
+from phalanx.testing import collectives
+from phalanx.tree import broadcast_prefix
+
+SIZES, NAMES = (4, 2), ("data", "model")
+F32 = "float32"
+
+
+def shape(dims, dtype=F32):
+    return phalanx.ShapeDtypeStruct(dims, dtype)
+
+
+def descend(loss):
+    """A training step: parameters and momentum are updated in place."""
+
+    def step(state, batch):
+        grads = phalanx.grad(loss)(state["params"], batch)
+        momentum = phalanx.tree.map(lambda m, g: 0.9 * m + g, state["momentum"], grads)
+        params = phalanx.tree.map(lambda p, m: p - 0.1 * m, state["params"], momentum)
+        return {"params": params, "momentum": momentum}
+
+    return phalanx.jit(step, donate_argnums=0)
+
+
+def mlp_loss(params, batch):
+    x = batch
+    for w in params:
+        x = jnp.tanh(x @ w)
+    return jnp.mean(x**2)
+
+
+def scan_loss(params, batch, wrap=lambda f: f):
+    def layer(x, p):
+        x = x + jnp.tanh(x @ p["up"]) @ p["down"]
+        return lax.with_sharding_constraint(x, P("data")), None
+
+    return jnp.mean(lax.scan(wrap(layer), batch, params)[0] ** 2)
+
+
+def remat_loss(params, batch):
+    return scan_loss(params, batch, phalanx.checkpoint)
+
+
+def cnn_loss(params, batch):
+    x = lax.conv_general_dilated(batch, params["conv"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    x = jnp.maximum(x, 0).reshape(x.shape[0], -1)
+    return -jnp.mean(phalanx.nn.log_softmax(x @ params["dense"])[:, 0])
+
+
+def moved(x):
+    """Calls whose partitioning is Python code of this process: a resharding, and an FFT along a whole dimension."""
+    spectrum = jnp.abs(jnp.fft.fft(x))
+    return lax.with_sharding_constraint(spectrum, P("model", "data"))
+
+
+def factored(x):
+    """A kernel of LAPACK."""
+    return jnp.linalg.cholesky(x @ jnp.swapaxes(x, -1, -2) + jnp.eye(x.shape[-1]))
+
+
+def state_of(params):
+    return {"params": params, "momentum": params}
+
+
+STACK = {"up": shape((3, 64, 256)), "down": shape((3, 256, 64))}
+PROGRAMS = {
+    "mlp, data parallel": (
+        descend(mlp_loss), (state_of([shape((64, 128)), shape((128, 32))]), shape((64, 64))),
+        (P(), P(("data", "model"))),
+    ),
+    "scan, parameters over both axes": (
+        descend(scan_loss), (state_of(STACK), shape((32, 64))),
+        (state_of({"up": P(None, "data", "model"), "down": P(None, "model", "data")}), P("data")),
+    ),
+    "scan, tensor parallel, with remat": (
+        descend(remat_loss), (state_of(STACK), shape((32, 64))),
+        (state_of({"up": P(None, None, "model"), "down": P(None, "model")}), P("data")),
+    ),
+    "cnn, data parallel": (
+        descend(cnn_loss),
+        (state_of({"conv": shape((3, 3, 3, 8)), "dense": shape((8 * 64, 16))}), shape((16, 8, 8, 3))),
+        (P(), P("data")),
+    ),
+    "resharding and fft": (phalanx.jit(moved), (shape((64, 32)),), (P("data", "model"),)),
+    "kernels": (phalanx.jit(factored), (shape((8, 16, 16)),), (P("data"),)),
+}  # fmt: skip
+QUICK = ("scan, parameters over both axes", "resharding and fft")
+
+
+def place(args, specs, mesh):
+    """The arguments with shardings over a mesh; the specs are a prefix of them."""
+    leaves, tree = phalanx.tree.flatten(args)
+    spread = broadcast_prefix(specs, args)
+    shapes = [
+        phalanx.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, s)) for x, s in zip(leaves, spread)
+    ]
+    return phalanx.tree.unflatten(tree, shapes)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in PROGRAMS])
+def test_a_plan_has_the_memory_and_the_communication_of_the_program_on_devices(name):
+    f, args, specs = PROGRAMS[name]
+    mesh = auto_mesh(SIZES, NAMES)
+    with phalanx.set_mesh(mesh):
+        compiled = f.lower(*place(args, specs, mesh)).compile()
+    found = phalanx.plan(f, *args, mesh=AbstractMesh(SIZES, NAMES), in_shardings=specs)
+    stats = compiled.memory_analysis()
+    memory = found.memory
+    assert memory.arguments == stats.argument_size_in_bytes
+    assert memory.results == stats.output_size_in_bytes
+    assert memory.aliased == stats.alias_size_in_bytes
+    assert memory.temporaries == stats.temp_size_in_bytes
+    assert found.collectives == collectives(compiled)
+    # The composition of the peak is computed here, the totals are XLA's.
+    assert max(memory.timeline) == pytest.approx(memory.peak, rel=0.1)
+    assert sum(b.bytes for b in memory.largest) == pytest.approx(memory.peak, rel=0.1)
+    assert {c.source.rpartition(":")[0] for c in found.collectives} <= {__file__}
+    assert memory.capacity is None and found.time is None and found.notes == ()
+
+
+TINY = Machine("tiny", memory=20e6, flops={16: 1e12, 32: 5e11}, bandwidth=1e11, link=Link(1e9, 1e-6))
+WIDE = AbstractMesh((64, 2), NAMES)
+
+
+@phalanx.jit
+def gradient(w, x):
+    return phalanx.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
+
+
+LINE = gradient.__wrapped__.__code__.co_firstlineno + 2
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A gradient in bfloat16 with parameters sharded over the axis of the batch, for 128 devices."""
+    args = shape((2048, 1024), "bfloat16"), shape((256, 2048), "bfloat16")
+    return phalanx.plan(gradient, *args, mesh=WIDE, in_shardings=(P("data"), P("data")), target=TINY)
+
+
+def test_a_plan_for_another_machine_counts_what_that_machine_would_send(wide):
+    assert wide.mesh == {"data": 64, "model": 2} and wide.num_devices == 128 and wide.target == "tiny"
+    (gather,) = [c for c in wide.collectives if c.kind == "all-gather"]
+    assert gather[:4] == ("all-gather", 2048 * 1024 * 2, ("data",), f"{__file__}:{LINE}")
+    assert gather.seconds == pytest.approx(6e-6 + gather.bytes * 63 / 64 / 1e9)
+    assert len(gather.groups) == 2 and gather.executions == 1
+    (note,) = wide.notes
+    compiled, counted = map(int, re.findall(r"[\d,]{4,}", note.replace(",", "")))
+    assert compiled == 2 * counted == 2 * wide.collectives.bytes
+
+
+def test_a_plan_for_a_machine_has_its_time_and_what_does_not_fit(wide):
+    time = wide.time
+    flops = sum(o.flops * o.executions for o in time.operations)
+    assert flops == 2 * 2 * 4 * 2048 * 1024  # four rows of the batch, forward and backward
+    assert time.communication == pytest.approx(sum(c.seconds * c.executions for c in wide.collectives))
+    assert time.exposed == time.communication and time.step == time.compute + time.communication
+    assert time.step_at_best == max(time.compute, time.communication)
+    assert sum(time.by_source().values()) == pytest.approx(time.compute)
+    assert wide.memory.excess == wide.memory.peak - 20_000_000 > 0
+    largest = wide.memory.largest[0]
+    assert largest.kind == "temporary" and largest.source == wide.memory.source == f"{__file__}:{LINE}"
+    arguments = [b for b in wide.memory.largest if b.kind == "argument"]
+    assert [(b.name, b.type) for b in arguments] == [("w", "bf16[32,1024]"), ("x", "bf16[4,2048]")]
+
+
+def test_a_plan_is_printed_stored_and_drawn(wide):
+    text = str(wide)
+    assert text.startswith("gradient on 128 devices ('data': 64, 'model': 2), tiny, compiled by XLA for CPUs, jaxlib ")
+    for part in (
+        "too much for 20 MB",
+        "all-gather",
+        f"test_plan.py:{LINE}",
+        "Time of one run: ",
+        "overlap with nothing",
+    ):
+        assert part in text
+    stored = json.loads(wide.to_json())
+    assert stored["version"] == 1 and stored["memory"]["peak"] == wide.memory.peak
+    assert [c["bytes"] for c in stored["collectives"]] == [c.bytes for c in wide.collectives]
+    page = wide.to_html()
+    assert page.startswith("<!DOCTYPE html>") and page.count("<table>") == 3 and "<polygon" in page
+    assert "src=" not in page and "href=" not in page  # one file
+
+
+def test_two_plans_are_compared_by_line_kind_and_axes(wide):
+    replicated = phalanx.plan(
+        gradient, shape((2048, 1024), "bfloat16"), shape((256, 2048), "bfloat16"),
+        mesh=WIDE, in_shardings=(P(), P("data")), target=TINY,
+    )  # fmt: skip
+    comparison = compare(wide, replicated)
+    gathers = [c for c in comparison.collectives if c.kind == "all-gather"]
+    assert [(c.bytes, c.axes, c.source) for c in gathers] == [((4194304, 0), ("data",), f"{__file__}:{LINE}")]
+    assert re.search(r"\n  peak +\S+ MB +\S+ MB\n", str(comparison)) and "4.19 MB" in str(comparison)
+
+
+def test_arrays_are_planned_by_their_types_and_other_leaves_stay(wide):
+    x = phalanx.device_put(np.ones((16, 4), F32), NamedSharding(auto_mesh(SIZES, NAMES), P("data")))
+    f = phalanx.jit(lambda x, k: phalanx.pure_callback(np.sin, x, x) * k)
+    found = phalanx.plan(f, x, 2.0, mesh=AbstractMesh((8,), ("data",)))
+    assert found.num_devices == 8 and found.memory.arguments == 16 * 4 * 4 // 8 + 4
+    assert {b.name for b in found.memory.largest if b.kind == "argument"} == {"x", "k"}
+
+
+def message(error):
+    return str(error.value)
+
+
+def test_what_cannot_be_planned_is_an_error():
+    x = shape((4096,))
+    with pytest.raises(PlanError) as error:
+        phalanx.plan(jnp.sin, x, mesh=AbstractMesh((4096,), ("i",)), in_shardings=P("i"))
+    assert message(error) == (
+        "plan, argument mesh: expected at most 2048 devices, which XLA for CPUs takes, got 4096 devices.\n"
+        "  Fix: plan a smaller mesh with the same shards: what a device needs depends on these."
+    )
+    with pytest.raises(ArgumentError) as error:
+        phalanx.plan(jnp.sin, x, target="abacus")
+    assert message(error) == (
+        "plan, argument target: expected cpu, or one of a100, h100, h200, b200, v4, v5e, v5p, v6e, tpu7x, got "
+        "'abacus'.\n  Fix: pass one of these names, or a phalanx.planning.Machine."
+    )
+    with pytest.raises(ArgumentTypeError) as error:
+        phalanx.plan(jnp.sin, x, target=3)
+    assert message(error) == (
+        "plan, argument target: expected a name or a Machine, got 3.\n  Fix: pass a name such as 'h100'."
+    )
+
+    def inspected(x):
+        phalanx.debug.inspect_array_sharding(x, callback=print)
+        return x + 1
+
+    with pytest.raises(ShardingError) as error:
+        phalanx.plan(inspected, x, mesh=AbstractMesh((2,), ("i",)), in_shardings=P("i"))
+    assert message(error) == (
+        "compiling for devices that are not attached: expected a function without inspect_array_sharding, which needs a "
+        "compiler in this process, got 1 such call(s).\n"
+        "  Fix: remove the calls, or compile the function for attached devices."
+    )
+
+
+def test_a_failure_of_the_compiler_is_an_error_with_its_message():
+    unknown = phalanx.ffi.ffi_call("no_such_kernel", shape((8,)))
+    with pytest.raises(OfflineCompileError, match="no_such_kernel"):
+        phalanx.plan(unknown, shape((8,)), mesh=AbstractMesh((2,), ("i",)), in_shardings=P("i"))
+
+
+def test_a_failure_of_a_partitioning_in_this_process_is_raised_here():
+    @phalanx.experimental.custom_partitioning.custom_partitioning
+    def f(x):
+        return x + 1
+
+    def fail(*_):
+        raise ZeroDivisionError("in the rule")
+
+    f.def_partition(fail, sharding_rule="i -> i")
+    with pytest.raises(ZeroDivisionError, match="in the rule"):
+        phalanx.plan(f, shape((8,)), mesh=AbstractMesh((2,), ("i",)), in_shardings=P("i"))
