@@ -234,6 +234,15 @@ def test_logmeanexp_of_no_elements_and_of_numeric_masks():
         nn.one_hot(np.array([1]), -1)
 
 
+@pytest.mark.parametrize("shape", [(7,), (5, 7), (4, 5, 1)])
+def test_masks_and_biases_broadcast_from_their_last_dimensions(shape):
+    q, k, mask = random(0, 3, 5, 4, 6), random(1, 3, 7, 4, 6), random(2, *shape) > 0
+    wanted = nn.dot_product_attention(q, k, k, mask=np.broadcast_to(mask, (3, 4, 5, 7)))
+    np.testing.assert_allclose(nn.dot_product_attention(q, k, k, mask=mask), wanted, rtol=1e-5)
+    one = nn.dot_product_attention(q[0], k[0], k[0], mask=mask)
+    np.testing.assert_allclose(one, wanted[0], rtol=1e-5)
+
+
 def test_a_numeric_attention_mask_raises():
     x = np.ones((1, 2, 1, 4), np.float32)
     with pytest.raises(TypeError, match="argument mask: expected booleans, got f32"):

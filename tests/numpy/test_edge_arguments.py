@@ -44,6 +44,9 @@ def test_array_like_a_placed_one_is_placed_alike():
     x = phalanx.device_put(jnp.ones(4), phalanx.devices()[-1])
     for like in (jnp.zeros_like, jnp.ones_like, lambda x: jnp.full_like(x, 3.0)):
         assert like(x).devices() == x.devices()
+        assert like(lax.expand_dims(x, (0,))).devices() == x.devices()
+    assert jnp.zeros_like(x, shape=(2, 3)).devices() == lax.full_like(x, 1, shape=()).devices() == x.devices()
+    assert lax.full_like(x, 3.0).devices() == lax.full((2,), 1, sharding=x.sharding).devices() == x.devices()
     assert jnp.zeros_like(jnp.ones(4)).devices() == jnp.ones(4).devices()
 
 

@@ -310,3 +310,20 @@ def test_an_update_at_one_traced_index_is_differentiable():
     assert float(phalanx.grad(f, 2)(jnp.arange(1.0, 4.0), 1, 5.0)) == 2.0
     g = phalanx.jit(phalanx.grad(lambda *args: phalanx.vmap(f)(*args).sum(), 2))
     np.testing.assert_array_equal(g(jnp.ones((2, 3)) * 3, jnp.array([0, 2]), jnp.ones(2)), [3.0, 3.0])
+
+
+@pytest.mark.parametrize("mode", ["clip", "promise_in_bounds", "fill"])
+@pytest.mark.parametrize("wraps", [True, False])
+def test_indices_beyond_the_ends_are_clipped_or_filled(mode, wraps):
+    x, i = np.arange(1.0, 5.0, dtype=np.float32), np.array([-9, -5, -4, -1, 0, 3, 4, 9])
+    place = np.where(i < 0, i + 4, i) if wraps else i
+    wanted = x[np.clip(place, 0, 3)] if mode != "fill" else np.where((place < 0) | (place > 3), 7, x[place % 4])
+
+    def read(x, i):
+        return x.at[i].get(mode=mode, fill_value=7, wrap_negative_indices=wraps)
+
+    for got in (read(jnp.array(x), i), read(jnp.array(x), jnp.array(i)), phalanx.jit(lambda x: read(x, i))(x)):
+        np.testing.assert_array_equal(got, wanted)
+    if mode == "clip":
+        added = jnp.array(x).at[i].add(1, mode=mode, wrap_negative_indices=wraps)
+        np.testing.assert_array_equal(added, x + np.bincount(np.clip(place, 0, 3), minlength=4))

@@ -30,6 +30,9 @@ MESSAGES = {
         "sum, argument axis: expected different axes, got (0, 0).\n  Fix: name each axis once."),
     "sum out": (lambda: jnp.sum(X, out=X),
         "sum, argument out: expected None, since arrays do not change, got an array.\n  Fix: use the returned array."),
+    "var of complex numbers": (lambda: jnp.var(X + 1j, dtype="float32"),
+        "var, argument dtype: expected a complex dtype for the deviations of complex64, from which the result is real, "
+        "got float32.\n  Fix: omit dtype, and convert the result."),
     "max of nothing": (lambda: jnp.max(np.zeros((0, 2))),
         "max: expected at least one element along the reduced dimensions, got an array of shape (0, 2).\n"
         "  Fix: pass initial=, the result for no elements."),
@@ -176,3 +179,10 @@ def test_long_and_traced_lists_are_described_by_their_length():
             call()
     with pytest.raises(ArgumentTypeError, match=r"got a list of length 1000\."):
         jnp.add(list(range(1000)), 1)
+
+
+@pytest.mark.parametrize("builtin", [ValueError, TypeError, NotImplementedError])
+def test_arguments_for_mutable_arrays_raise_what_numpy_and_jax_raise(builtin):
+    for call in (lambda: jnp.add(X, 1, out=X), lambda: jnp.sin(X, where=X > 0), lambda: jnp.sum(X, out=X)):
+        with pytest.raises(builtin, match="expected None, since arrays do not change"):
+            call()

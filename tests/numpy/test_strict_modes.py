@@ -7,6 +7,7 @@ import phalanx
 import phalanx.numpy as jnp
 
 X = jnp.array([3.0, 1.0, 2.0])
+Y = jnp.array([3, 1, 2], "int8")
 
 
 class Wrapped:
@@ -30,6 +31,10 @@ class Wrapped:
         (lambda: jnp.unique(X), [1, 2, 3]),
         (lambda: jnp.cross(X, X), [0, 0, 0]),
         (lambda: jnp.histogram(X, bins=jnp.array([0.0, 1.5, 4.0]))[0], [1, 2]),
+        (lambda: jnp.histogram(Y, bins=np.array([0, 2, 4]), weights=Y, density=True)[0], [1 / 12, 5 / 12]),
+        (lambda: jnp.gradient(Y, Y), [1, 1, 1]),
+        (lambda: jnp.linalg.det(jnp.stack([jnp.eye(2), 2 * jnp.eye(2)])), [1, 4]),
+        (lambda: jnp.broadcast_arrays(X, jnp.ones((1, 3)))[0], [[3, 1, 2]]),
         (lambda: X[jnp.array([0, 2])], [3, 2]),
         (lambda: X[jnp.array(1)], 1),
         (lambda: jnp.convolve(X.astype("int32"), jnp.ones(1, "int32"), preferred_element_type="int32"), [3, 1, 2]),

@@ -1,5 +1,7 @@
 """Every ufunc has the properties and methods of NumPy's."""
 
+import unittest.mock
+
 import numpy as np
 import pytest
 
@@ -37,3 +39,9 @@ def test_unary_ufuncs_have_at_and_refuse_reductions():
         ArgumentError, match="negative.reduce: expected a ufunc of two operands and one result, got 1 and"
     ):
         jnp.negative.reduce(jnp.arange(3))
+
+
+def test_only_functions_are_ufuncs():
+    assert isinstance(jnp.add, jnp.ufunc) and isinstance(jnp.frompyfunc(lambda x: x, 1, 1), jnp.ufunc)
+    for other in (jnp.sum, jnp.fft, np.add, unittest.mock.MagicMock()):
+        assert not isinstance(other, jnp.ufunc)

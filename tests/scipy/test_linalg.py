@@ -87,6 +87,9 @@ def test_decompositions_multiply_to_the_matrix(kind):
     for output in ("real", "complex"):
         t, z = linalg.schur(square, output)
         close(z @ t @ z.conj().T, square)
+    if kind == "float32":
+        for got, wanted in zip(linalg.rsf2csf(square, square), scipy.linalg.rsf2csf(square, square)):
+            np.testing.assert_allclose(got, wanted, atol=1e-5)
     t, z = linalg.rsf2csf(*linalg.schur(square))
     close(z @ t @ z.conj().T, square, 1e-3)
     close(np.tril(np.asarray(t), -1), 0, 1e-5)

@@ -150,3 +150,9 @@ def test_invalid_arguments_are_errors(expression):
         eval(
             expression, {"optimize": optimize, "linalg": linalg, "interpolate": interpolate, "np": np, "F": rosenbrock}
         )
+
+
+@pytest.mark.parametrize("name", ["cg", "bicgstab", "gmres"])
+def test_krylov_solvers_keep_weak_types(name):
+    solution, _ = getattr(phalanx.scipy.sparse.linalg, name)(lambda b: b, {"x": 1.0, "y": jnp.ones(2)})
+    assert (solution["x"].weak_type, solution["y"].weak_type) == (True, False)

@@ -423,6 +423,8 @@ def test_device_put_names_leaves_that_are_not_arrays_and_device_get_returns_them
     with pytest.raises(TypeError) as error:
         phalanx.device_put({"a": jnp.ones(2), "b": [object, "text"]})
     assert str(error.value).startswith("device_put, x['b'][0]: expected an array or a scalar, got <class 'object'>")
+    keys = phalanx.random.split(phalanx.random.key(0))
+    assert phalanx.device_get(keys) is keys
     got = phalanx.device_get({"a": jnp.ones(2), "b": 3, "c": "text", "d": np.float32(2)})
     assert (type(got["a"]), got["b"], got["c"], got["d"]) == (np.ndarray, 3, "text", 2)
 

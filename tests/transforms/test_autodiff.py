@@ -405,3 +405,10 @@ def test_error_for_a_leaked_tracer_names_the_line_that_created_it(transform):
 
 def test_a_python_bool_selects_in_a_derivative():
     assert float(phalanx.grad(lambda x: phalanx.lax.select(True, 3 * x, x))(1.0)) == 3
+
+
+def test_cotangents_of_integers_have_no_effect():
+    y, f_vjp = phalanx.vjp(lambda x: (2 * x, jnp.argsort(x)), jnp.arange(3.0))
+    assert f_vjp(phalanx.tree.map(jnp.ones_like, y))[0].tolist() == [2, 2, 2]
+    with pytest.raises(ValueError, match=r"cotangent\[1\]: expected a value of type float0\[3\]"):
+        f_vjp((y[0], jnp.ones(4, int)))

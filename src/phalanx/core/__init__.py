@@ -87,6 +87,7 @@ from phalanx.core.error_classes import (
     TreeError as TreeError,
     UnboundAxisError as UnboundAxisError,
     UnexpectedTracerError as UnexpectedTracerError,
+    UnsupportedArgumentError as UnsupportedArgumentError,
     check_axis_name as check_axis_name,
     check_function as check_function,
     example as example,

@@ -105,6 +105,11 @@ class RuleError(PhalanxError, NotImplementedError):
     """A primitive lacks a rule that a transformation needs."""
 
 
+@example("jnp.sin(1.0, out=jnp.zeros(()))", expected="None, since arrays do not change")
+class UnsupportedArgumentError(ArgumentError, TypeError, NotImplementedError):
+    """An argument that NumPy's function of the same name has, such as `out`, is not supported."""
+
+
 @example("phalanx.config.update('jax_unknown', 1)", got="'jax_unknown'")
 class OptionNameError(ArgumentError, AttributeError):
     """There is no option of this name."""

@@ -54,14 +54,15 @@ def _full_mask(
 def _fit(name: str, x: Array, shape: tuple) -> Any:
     """Broadcast a bias or mask to [batch, head, query, key]."""
     given = get_aval(x).shape
-    if len(given) != 4 or any(n not in (1, m) for n, m in zip(given, shape, strict=True)):
+    dims = range(4 - len(given), 4)
+    if len(given) > 4 or any(n not in (1, shape[i]) for n, i in zip(given, dims, strict=True)):
         raise ShapeError(
             f"nn.dot_product_attention {name}",
-            expected=f"4 dimensions (batch, heads, queries, keys) that broadcast to {shape}",
+            expected=f"the last of 4 dimensions (batch, heads, queries, keys), or all, that broadcast to {shape}",
             got=get_aval(x).str_short(),
-            fix=f"reshape {name} to 4 dimensions, of size 1 where it is the same for all",
+            fix=f"reshape {name}, with a dimension of size 1 where it is the same for all",
         )
-    return lax.broadcast_in_dim(x, shape, (0, 1, 2, 3))
+    return lax.broadcast_in_dim(x, shape, tuple(dims))
 
 
 def _check(query: Array, key: ArrayLike, value: ArrayLike) -> None:
@@ -143,7 +144,6 @@ def dot_product_attention(
     alone = get_aval(query).ndim == 3
     if alone:
         query, key, value = (lax.expand_dims(v, (0,)) for v in (query, key, value))
-        bias, mask = (v if v is None or get_aval(v).ndim == 4 else lax.expand_dims(v, (0,)) for v in (bias, mask))
     _check(query, key, value)
     batch, queries, heads, depth = get_aval(query).shape
     keys, key_heads = get_aval(key).shape[1:3]

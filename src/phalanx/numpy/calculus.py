@@ -163,7 +163,7 @@ def _gradient_along(x: Array, h: Array, axis: int) -> Any:
             got=np.shape(h),
             fix="give a vector of that length, or a number",
         )
-    steps = diff(to_operand(h, "gradient"))
+    steps = cast(diff(to_operand(h, "gradient")), x.dtype)
     steps = steps.reshape(tuple(-1 if i == axis else 1 for i in range(x.ndim)))
 
     step = functools.partial(lax.slice_in_dim, steps, axis=axis)

@@ -27,6 +27,7 @@ from phalanx.core import (
     StagedTracer,
     StagingTrace,
     TracerIntegerConversionError,
+    UnsupportedArgumentError,
     config,
     dtypes,
     get_aval,
@@ -185,10 +186,10 @@ def refuse_out(out: None, where: str) -> None:
     """Check that no array to write into is passed.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
     """
     if out is not None:
-        raise ArgumentError(
+        raise UnsupportedArgumentError(
             f"{where}, argument out",
             expected="None, since arrays do not change",
             got="an array",

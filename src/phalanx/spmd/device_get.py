@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import Tracer, physical_aval
+from phalanx.core.dtypes import is_extended
 from phalanx.engine import buffers, client, explicit_transfer
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.sharding import Sharding
@@ -21,7 +22,8 @@ def device_get(x: PyTree) -> Any:
       x: a pytree of arrays and host values.
 
     Returns:
-      The pytree with a read-only NumPy array in place of each array. Host values and tracers are unchanged.
+      The pytree with a read-only NumPy array in place of each array. Host values, tracers and random keys, which NumPy
+      has no dtype for, are unchanged.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -34,7 +36,7 @@ def device_get(x: PyTree) -> Any:
 
 def _to_host(x: object) -> Any:
     if type(x) is Array:
-        return x._value
+        return x if is_extended(x.dtype) else x._value
     return np.asarray(x) if hasattr(x, "__array__") and not isinstance(x, Tracer) else x
 
 

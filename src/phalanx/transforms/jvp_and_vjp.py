@@ -206,7 +206,14 @@ def jvp(fun: Callable, primals: Sequence[PyTree], tangents: Sequence[PyTree], ha
 
 
 def check_vectors(
-    given: PyTree, tree: PyTreeDef, spaces: Sequence[ShapedArray], where: PathLabel, source: PathLabel, fix: str
+    given: PyTree,
+    tree: PyTreeDef,
+    spaces: Sequence[ShapedArray],
+    where: PathLabel,
+    source: PathLabel,
+    fix: str,
+    *,
+    ignores_integers: bool = False,
 ) -> list:
     """The leaves of tangents or cotangents, in the form that derivative rules expect.
 
@@ -215,6 +222,8 @@ def check_vectors(
       tree, spaces: the structure that it must have, and the type of each leaf.
       where, source: name a place in `given`, and the same place in the value whose structure it must have.
       fix: the remedy for a wrong structure.
+      ignores_integers: whether a vector that belongs to an integer may have any dtype, as `tree.map(ones_like, result)`
+        makes it. It has no effect.
 
     Raises:
       TreeError: `given` has another structure.
@@ -224,16 +233,18 @@ def check_vectors(
     if found != tree:
         check_same_structure(where, tree, given, source, fix)
     for i, (space, x) in enumerate(zip(spaces, flat, strict=True)):
+        if ignores_integers and space.dtype == dtypes.float0 and get_aval(x).shape == space.shape:
+            continue
         _check_vector(space, x, lambda i=i: leaf_path(given, i), where, source)
     return [_as_vector(x, a) for a, x in zip(spaces, flat, strict=True)]
 
 
 def _as_vector(x: Any, want: ShapedArray) -> Any:
     """A tangent or cotangent for a rule: Python scalars become NumPy scalars of the right dtype, `float0` a `Zero`."""
-    # A float0 value carries no numbers; rules expect the symbolic zero instead.
-    if isinstance(x, np.ndarray | Array | Tracer) and x.dtype == dtypes.float0:
+    # A value of an integer carries no numbers; rules expect the symbolic zero instead.
+    if want.dtype == dtypes.float0:
         return Zero(want)
-    if isinstance(x, int | float | complex) and want.dtype != dtypes.float0:
+    if isinstance(x, int | float | complex):
         return np.asarray(x, want.dtype)[()]
     is_weak = getattr(x, "weak_type", False) and x.dtype != want.dtype
     return vector_space.convert(x, want.dtype) if is_weak else x
@@ -405,6 +416,7 @@ def _check_cotangents(linear: LinearMap, cotangent: PyTree, spaces: Sequence[Sha
         lambda path: f"{transform} of {linear.function}, cotangent{path}",
         lambda path: f"the result{path}",
         "pass one cotangent for each leaf of the result",
+        ignores_integers=True,
     )
 
 

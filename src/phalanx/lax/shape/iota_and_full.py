@@ -17,7 +17,7 @@ from phalanx.lax.elementwise import (
 )
 from phalanx.lax.shape.broadcast import broadcast_in_dim_p
 from phalanx.lax.shape.dims import canonicalize_shape, check_dims, dim_names
-from phalanx.lax.sharding.out_sharding import apply_out_sharding
+from phalanx.lax.sharding.out_sharding import apply_out_sharding, sharding_for_array_like
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.typing import ArrayLike, DTypeLike, Shape, ShardingLike
 
@@ -170,7 +170,7 @@ def full_like(
       fill_value: the value, of rank 0.
       dtype: the dtype of the result; the dtype of `x` if None.
       shape: the shape of the result; the shape of `x` if None.
-      sharding: the sharding of the result, as a sharding or a `PartitionSpec`; inferred from the operands if None.
+      sharding: the sharding of the result, as a sharding or a `PartitionSpec`; that of `x` if None and `x` was placed.
 
     Returns:
       The array.
@@ -185,6 +185,8 @@ def full_like(
     """
     aval = get_aval(x)
     shape = aval.shape if shape is None else canonicalize_shape(shape)
+    if sharding is None:
+        sharding = sharding_for_array_like(x, shape)
     if dtype is not None or not aval.weak_type:
         return full(shape, fill_value, aval.dtype if dtype is None else dtype, sharding=sharding)
     # A weakly typed array stays weakly typed.

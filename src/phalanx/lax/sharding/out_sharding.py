@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import ArgumentTypeError, Identity, ShapedArray, ShardingError, get_aval, physical_aval, state
+from phalanx.core import ArgumentTypeError, Identity, ShapedArray, ShapeDtypeStruct, ShardingError, get_aval, physical_aval, state
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.sharding_constraint import with_sharding_constraint
 from phalanx.runtime import Array, LoweringContext, general_transfers, reshard_to
@@ -22,11 +22,13 @@ from phalanx.sharding import (
     Mesh,
     NamedSharding,
     PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
     UnreducedKind,
     spec_to_sharding,
 )
 from phalanx.transforms.batching import AxisData
-from phalanx.typing import ArrayLike, ShardingLike
+from phalanx.typing import ArrayLike, Shape, ShardingLike
 
 
 class Reshard(Identity, name="reshard"):
@@ -273,6 +275,25 @@ def apply_out_sharding(
     """Apply `out_sharding` to a result: reshard it over Explicit axes, constrain it on a mesh without them."""
     if out_sharding is None:
         return x
+    if isinstance(out_sharding, Sharding) and not isinstance(out_sharding, NamedSharding):
+        return with_sharding_constraint(x, out_sharding)
     target = resolve_explicit_sharding(out_sharding, get_aval(x), where, mesh, kind)
     # Without Explicit axes the type has no sharding, so out_sharding becomes a constraint for the compiler.
     return with_sharding_constraint(x, out_sharding) if target is None else reshard_p(x, sharding=target)
+
+
+def sharding_for_array_like(x: ArrayLike, shape: Shape) -> Sharding | None:
+    """The sharding of an array of a shape that is made like another one, such as zeros.
+
+    A `ShapeDtypeStruct` declares its sharding. Over Explicit axes the sharding is part of the type, which the result inherits. A committed array has been placed on
+    purpose: one like it is placed alike, if the sharding is one of both shapes.
+
+    Returns:
+      The sharding; None if the compiler or the default device decides.
+    """
+    is_typed = getattr(getattr(x, "aval", None), "type_sharding", None) is not None
+    is_described = isinstance(x, ShapeDtypeStruct) and x.sharding is not None
+    if not (is_typed or is_described) and (state.trace is not None or not getattr(x, "committed", False)):
+        return None
+    sharding: Sharding = x.sharding  # type: ignore[union-attr]
+    return sharding if shape == x.shape or isinstance(sharding, SingleDeviceSharding) else None  # type: ignore[union-attr]

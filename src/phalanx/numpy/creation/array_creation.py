@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentTypeError, ShapeDtypeStruct, ShapeError, Tracer, dtypes, host_scalar, promotion, state
+from phalanx.core import ArgumentTypeError, ShapeError, Tracer, dtypes, host_scalar, promotion, state
 from phalanx.lax.prng.key_words import random_wrap_p
-from phalanx.lax.sharding.out_sharding import apply_out_sharding
+from phalanx.lax.sharding.out_sharding import apply_out_sharding, sharding_for_array_like
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
     as_array,
@@ -432,16 +432,11 @@ def full_like(
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = to_operand(array(a) if isinstance(a, list | tuple) else a, "full_like")
     where = device if device is not None else out_sharding
-    # Over Explicit axes the sharding is part of the type, which the result inherits.
-    # A committed array has been placed on purpose: one like it is placed alike.
-    is_placed = getattr(getattr(a, "aval", None), "type_sharding", None) is not None or (
-        isinstance(a, ShapeDtypeStruct) and a.sharding is not None
-    )
-    if where is None and shape is None and (is_placed or (state.trace is None and getattr(a, "committed", False))):
-        where = a.sharding
     weak = dtype is None and getattr(a, "weak_type", False)
     dtype = a.dtype if dtype is None else dtype
     shape = a.shape if shape is None else canonical_shape(shape, "full_like")
+    if where is None:
+        where = sharding_for_array_like(a, shape)
     if dtypes.issubdtype(dtype, dtypes.extended):
         if getattr(fill_value, "dtype", None) == dtype:
             return place_output(broadcast_to_shape(fill_value, shape), where)

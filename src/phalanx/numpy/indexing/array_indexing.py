@@ -214,8 +214,8 @@ def _disable_wrapping_in(index: Index, mode: str | lax.GatherScatterMode | None)
 
 
 def disable_wrapping(e: Any, mode: str | lax.GatherScatterMode | None) -> Any:
-    """An index whose negative entries are out of bounds: 0 for mode "clip", otherwise beyond the end."""
-    clips = mode in ("clip", lax.GatherScatterMode.CLIP)
+    """An index whose negative entries are out of bounds: 0 where indices are clipped, otherwise beyond the end."""
+    clips = MODE_NAMES.get(mode, mode) in ("clip", "promise_in_bounds")
     if isinstance(e, int) and not isinstance(e, bool) and e < 0:
         return 0 if clips else np.iinfo(np.int32).max
     if getattr(e, "dtype", None) is None or e.dtype.kind != "i":

@@ -261,12 +261,13 @@ def _add_host_array(x: Array, e: np.ndarray, entries: tuple, i: int, key: list, 
         key.append(get_aval(e))
         arrays.append(e)
         return
+    limits = np.iinfo(np.int32 if n < 2**31 else np.int64)
     e = e.astype(np.int64)
     e = np.where(e < 0, e + n, e)
-    # An index below -n must stay out of bounds, and must not be taken for one counted from the end again.
-    e = np.where(e < 0, np.iinfo(np.int32).max, e)
+    # An index below -n must stay below 0, and must not be taken for one counted from the end again.
+    e = np.where(e < 0, limits.min, np.minimum(e, limits.max))
     key.append(HostIntegers(e.shape))
-    arrays.append(np.minimum(e, np.iinfo(np.int32).max).astype(np.int32) if n < 2**31 else e)
+    arrays.append(e.astype(limits.dtype))
 
 
 def resolve_slice(bounds: tuple, n: DimSize) -> Slice:

@@ -389,7 +389,7 @@ def compress(
       An array with the selected slices along the axis.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
       ConcretizationTypeError: the condition is traced and `size` is not given.
       ShapeError: the condition is not a vector.

@@ -52,7 +52,8 @@ def _lu_diagonal(x: Array) -> tuple:
     """The diagonal of U and the determinant of P in the decomposition P x = L U."""
     factors, pivots, _ = decompositions.lu(x)
     # Each pivot that is not its own row is one transposition, which changes the sign.
-    swaps = sum(cast(pivots != lax.iota(np.dtype(np.int32), pivots.shape[-1]), np.dtype(np.int32)), axis=-1)
+    rows = lax.broadcasted_iota(np.dtype(np.int32), pivots.shape, pivots.ndim - 1)
+    swaps = sum(cast(pivots != rows, np.dtype(np.int32)), axis=-1)
     return diagonal(factors, 0, -2, -1), 1 - 2 * cast(swaps % 2, x.dtype)
 
 

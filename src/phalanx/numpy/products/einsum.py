@@ -225,7 +225,7 @@ def _plan(
     sizes = _sizes(terms, arrays)
     dtype, _ = result_dtype(arrays)
     out_dtype = dtypes.canonicalize_dtype(preferred) if preferred is not None else None
-    multiply = functools.partial(dot_general, precision=precision, preferred_element_type=out_dtype)
+    multiply = functools.partial(dot_general, precision=precision, preferred_element_type=out_dtype or dtype)
     # Partial sums use the preferred dtype only if it can represent every value of the operands' dtype.
     wide = out_dtype if out_dtype is not None and promotion.join_dtypes(dtype, out_dtype) == out_dtype else None
     convert = [None if x.dtype == dtype else functools.partial(cast, dtype=dtype) for x in arrays]

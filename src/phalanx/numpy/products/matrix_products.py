@@ -399,7 +399,7 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
       num[m, n].
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
 
     Examples:
       >>> jnp.outer(jnp.array([1, 2]), jnp.array([3, 4])).tolist()

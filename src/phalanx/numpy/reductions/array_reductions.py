@@ -155,7 +155,7 @@ def sum(
       The sums, with the reduced axes removed.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
 
     Examples:
@@ -186,7 +186,7 @@ def prod(
       The products, with the reduced axes removed.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
 
     Examples:
@@ -319,7 +319,7 @@ def all(
       Booleans, with the reduced axes removed; True for no elements.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
 
     Examples:
@@ -343,7 +343,7 @@ def any(
       Booleans, with the reduced axes removed; False for no elements.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
 
     Examples:
@@ -370,7 +370,7 @@ def ptp(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = Fals
       The ranges, with the reduced axes removed.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
       ShapeError: the array is empty.
 
@@ -416,7 +416,7 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bo
       Indices in the default integer dtype, with the axis removed.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
       ShapeError: the array is empty.
 
@@ -438,7 +438,7 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bo
       Indices in the default integer dtype, with the axis removed.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
       ShapeError: the array is empty.
 
@@ -496,7 +496,7 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
       An array of the shape of `a`; a vector if `axis` is None.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
 
     Examples:
@@ -517,7 +517,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
       An array of the shape of `a`; a vector if `axis` is None.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
 
     Examples:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError, dtypes
+from phalanx.core import ArgumentError, ShapeError, dtypes, promotion
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import linspace
@@ -198,7 +198,12 @@ def _histogram(x: Array, edges: Array, weights: Array, density: bool) -> Any:
     i = where(flat == edges_in[-1], cast(n - 1, np.dtype(np.int32)), i)
     # The first and the last entry count the elements outside of all bins.
     counts = lax.full((n + 1,), 0, weights.dtype).at[i].add(weights)[1:-1]
-    return counts / (edges_in[1:] - edges_in[:-1]) / sum(counts) if density else counts
+    if not density:
+        return counts
+    widths = edges_in[1:] - edges_in[:-1]
+    common = promotion.join_dtypes(counts.dtype, widths.dtype)
+    counts = cast(counts, common)
+    return counts / cast(widths, common) / sum(counts)
 
 
 def histogram2d(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import DTypeError, ShapeError, dtypes, promotion
+from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes, promotion
 from phalanx.lax.collectives.named_axes import split_axis_names
 from phalanx.numpy.operands import (
     broadcast_to_shape,
@@ -72,7 +72,7 @@ def mean(
       The means, with the reduced axes removed, in floating point unless `dtype` is given; NaN for no elements.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
 
     Examples:
@@ -121,7 +121,7 @@ def var(
       Real numbers, with the reduced axes removed.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
 
     Examples:
@@ -146,14 +146,15 @@ def _variance(
     x = to_operand(a, name)
     axis, names = split_axis_names(axis)
     axes = canonical_axes(axis, x.ndim, name)
-    # A real dtype for complex data requests the dtype of the result only; the deviations stay complex.
     over = (*axes, *names)
-    if dtype is not None and dtypes.issubdtype(x.dtype, np.complexfloating) and np.dtype(dtype).kind != "c":
-        dtype = None if dtypes.issubdtype(dtype, np.inexact) else dtype
     compute, result = _mean_dtypes(x, dtype, name)
-    # The variance of complex numbers is real, but the deviations are complex.
     if x.dtype.kind == "c" and compute.kind != "c":
-        compute = x.dtype
+        raise ArgumentError(
+            f"{name}, argument dtype",
+            expected=f"a complex dtype for the deviations of {x.dtype}, from which the result is real",
+            got=str(result),
+            fix="omit dtype, and convert the result",
+        )
     x = cast(x, compute) if x.dtype != compute else x
     n = _count(where, x.shape, axes, names, _to_real_dtype(compute), keepdims, name)
     if mean is None:
@@ -175,7 +176,8 @@ def _variance(
     elif ddof and type(divisor) is not float and hasattr(divisor, "aval"):
         divisor = lax.max(divisor, to_numpy_scalar(0, divisor.dtype))
     y = sum(squared_magnitudes(centered), axis=over, keepdims=keepdims, where=where) / divisor
-    result = _to_real_dtype(result)
+    if dtype is None:
+        result = _to_real_dtype(result)
     return y if y.dtype == result else cast(y, result)
 
 
@@ -205,7 +207,7 @@ def std(
       Real numbers, with the reduced axes removed.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.
       DTypeError: `dtype` is not inexact.
 

@@ -30,7 +30,7 @@ _documented = family(
       {returns}.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       AxisError: an axis is out of range.{raises}
 
     Examples:

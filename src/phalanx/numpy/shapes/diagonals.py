@@ -180,7 +180,7 @@ def trace(
       An array without the two axes.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
       ShapeError: the rank is below 2.
 
     Examples:

@@ -7,13 +7,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError, is_sequence
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.operands import (
     as_array,
-    broadcast_operands,
+    broadcast_shapes,
     broadcast_to_shape,
     canonical_axes,
     canonical_axis,
@@ -176,7 +178,8 @@ def broadcast_arrays(*args: Any) -> list:
       [(3, 2), (3, 2)]
     """
     xs = [to_operand(x, "broadcast_arrays") for x in args]
-    return [as_array(x) for x in broadcast_operands("broadcast_arrays", *xs)]
+    shape = broadcast_shapes(*[np.shape(x) for x in xs], where="broadcast_arrays")
+    return [as_array(broadcast_to_shape(x, shape)) for x in xs]
 
 
 def atleast_1d(*arys: Any) -> Any:

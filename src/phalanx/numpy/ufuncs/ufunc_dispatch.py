@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentError, DTypeError, Primitive, current_scope, dtypes, state, trace_to_jaxpr
+from phalanx.core import DTypeError, Primitive, UnsupportedArgumentError, current_scope, dtypes, state, trace_to_jaxpr
 from phalanx.engine import Cache, hide_frames, mark_api_boundary
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
@@ -197,7 +197,7 @@ def _is_lossless_scalar(dtype: np.dtype, scalar: Any, kind: type) -> bool:
 
 def _refuse(name: str, out: None, where: ArrayLike | None) -> None:
     refuse_out(out, name)
-    raise ArgumentError(
+    raise UnsupportedArgumentError(
         f"{name}, argument where",
         expected="None, since arrays do not change",
         got=str(where),
@@ -315,7 +315,7 @@ _DOC = """{doc}
       The elementwise result{shapes}.
 
     Raises:
-      ArgumentError: `out` or `where` is given.
+      UnsupportedArgumentError: `out` or `where` is given.
       DTypeError: the dtype of an operand is not one of: {classes}.
 
     Examples:

@@ -614,7 +614,7 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple:
       A pair of floating-point arrays in the shape of `x`.
 
     Raises:
-      ArgumentError: `out` is given.
+      UnsupportedArgumentError: `out` is given.
 
     Examples:
       >>> [float(a) for a in jnp.modf(2.5)]

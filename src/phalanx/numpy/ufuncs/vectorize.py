@@ -6,6 +6,7 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Collection
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -286,8 +287,8 @@ def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: ArrayLike | 
 
 
 class _UfuncMeta(type):
-    def __instancecheck__(cls, x: Array) -> bool:
-        return hasattr(x, "reduceat") and not isinstance(x, np.ufunc)
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, FunctionType) and hasattr(x, "reduceat")
 
 
 class ufunc(metaclass=_UfuncMeta):

@@ -479,16 +479,21 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple:
 
 def _to_complex_schur(t: Array, z: Array) -> tuple:
     n = t.shape[0]
-    rows = lax.iota(np.dtype(np.int32), n)
+    places = lax.iota(np.dtype(np.int32), n)
+
+    def turn_columns(x: Array, m: Array, rotation: Array, rows: ArrayLike) -> Array:
+        """Multiply columns m - 1 and m by the adjoint of a rotation, in the rows of a mask."""
+        columns = lax.dynamic_slice(x, (0, m - 1), (n, 2))
+        columns = jnp.where(rows, jnp.matmul(columns, adjoint(rotation)), columns)
+        return lax.dynamic_update_slice(x, columns, (0, m - 1))
 
     def turn(i: Array, state: tuple) -> tuple:
         """Zero the subdiagonal entry in row m = n - 1 - i by a Givens rotation of rows and columns m - 1 and m."""
         t, z = state
         m = n - 1 - i
         block = lax.dynamic_slice(t, (m - 1, m - 1), (2, 2))
-        half = (block[0, 0] - block[1, 1]) / 2
-        root = lax.sqrt(half * half + block[0, 1] * block[1, 0])
-        mu, low = half + root, block[1, 0]
+        # SciPy's choice among the two eigenvalues: LAPACK's first.
+        mu, low = jnp.linalg.eigvals(block)[0] - block[1, 1], block[1, 0]
         size = lax.sqrt(lax.square(lax.abs(mu)) + lax.square(lax.abs(low)))
         # A negligible entry needs no rotation; one would change phases only.
         eps = float(jnp.finfo(t.dtype).eps)
@@ -496,11 +501,12 @@ def _to_complex_schur(t: Array, z: Array) -> tuple:
         size = cast(lax.select(idle, lax.full_like(size, 1), size), t.dtype)
         c, s = (lax.select(idle, lax.full_like(mu, e), v / size) for v, e in ((mu, 1), (low, 0)))
         rotation = lax.reshape(jnp.stack([lax.conj(c), lax.conj(s), -s, c]), (2, 2))
-        others = jnp.diag(cast((rows != m) & (rows != m - 1), t.dtype))
-        g = lax.dynamic_update_slice(others, rotation, (m - 1, m - 1))
+        # Entries left of the two columns and below the two rows are 0 in a Schur form, and are not read.
+        upper = lax.dynamic_slice(t, (m - 1, 0), (2, n))
+        upper = jnp.where(places >= m - 1, jnp.matmul(rotation, upper), upper)
+        t = turn_columns(lax.dynamic_update_slice(t, upper, (m - 1, 0)), m, rotation, places[:, None] <= m)
         # The rotation zeroes the entry up to rounding only.
-        t = jnp.matmul(jnp.matmul(g, t), adjoint(g)).at[m, m - 1].set(0)
-        return t, jnp.matmul(z, adjoint(g))
+        return t.at[m, m - 1].set(0), turn_columns(z, m, rotation, True)
 
     return lax.fori_loop(0, n - 1, turn, (t, z)) if n > 1 else (t, z)
 

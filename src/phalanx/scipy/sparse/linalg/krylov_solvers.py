@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx import lax, numpy as jnp
-from phalanx.core import ShapeError
+from phalanx.core import ShapeError, get_aval
 from phalanx.numpy.operands import as_array, cast, to_operand
 from phalanx.numpy.ravel_pytree import ravel_pytree
 from phalanx.scipy.argument_checks import check_choice, int32_zero
 from phalanx.transforms import linear_transpose
+from phalanx.tree import tree_map
 from phalanx.typing import Array, ArrayLike, PyTree
 
 Matrix: TypeAlias = Any
@@ -77,7 +78,8 @@ def _solve(
         ),
         symmetric=symmetric,
     )
-    return unravel(x), None
+    # Raveling drops weak types.
+    return tree_map(lambda x, b: cast(x, x.dtype, get_aval(b).weak_type), unravel(x), b), None
 
 
 def _bound(b: Array, tol: float, atol: float) -> Any:
