@@ -301,6 +301,24 @@ def test_sums_of_16_bits_can_be_forbidden():
             )
 
 
+@pytest.mark.parametrize(
+    "index", [-4, 3, np.index_exp[None, ..., 3], np.index_exp[[0, 1], 3], np.index_exp[:9, -4, None]]
+)
+def test_integers_beyond_the_bounds_can_be_forbidden(index):
+    x, check = jnp.ones((3, 3)), phalanx.config.check_static_indices
+    assert check is False and x[index].size
+    phalanx.config.update("check_static_indices", True)
+    try:
+        for read in (lambda x: x[index], phalanx.jit(lambda x: x[index]), lambda x: x.at[index].get()):
+            with pytest.raises(
+                IndexError, match=r"expected an index from -3 to 2 for dimension [01], since check_static"
+            ):
+                read(x)
+        assert x[2, -3] == 1 and x.at[index].get(mode="clip").size
+    finally:
+        phalanx.config.update("check_static_indices", False)
+
+
 def test_large_constants_are_reported(monkeypatch):
     constant = jnp.ones(1000)
     with captured_constants_warn_bytes(100), pytest.warns(UserWarning) as caught:

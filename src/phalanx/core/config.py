@@ -532,6 +532,7 @@ threefry_partitionable = _traced(
     True, flag, "Whether a random value depends on its key and its position only, or on the shape too.", example=False
 )
 allow_f16_reductions = _traced(True, flag, "Accept sums of 16-bit floating-point numbers.", example=False)
+check_static_indices = _traced(False, flag, "Raise where `x[3]` reads with a Python integer out of bounds.")
 captured_constants_warn_bytes = Option(
     2 * 10**9,
     number(int, -1),

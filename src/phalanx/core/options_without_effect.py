@@ -26,7 +26,6 @@ OPTIONS_WITHOUT_EFFECT: Final[dict[str, tuple[Any, str]]] = {
     "bcoo_cusparse_lowering": (False, _BY_ONE_WAY),
     "captured_constants_report_frames": (0, "the warning of `captured_constants_warn_bytes` names shapes"),
     "check_proxy_envs": (True, "proxies concern remote backends only"),
-    "check_static_indices": (False, "a static index out of bounds is clamped or filled, as its mode says"),
     "compilation_cache_check_contents": (False, "entries are checked by their hash"),
     "compilation_cache_expect_pgle": (False, _PGLE),
     "compilation_cache_include_metadata_in_key": (False, "keys never contain positions in the source"),

@@ -24,7 +24,7 @@ from phalanx.numpy.indexing.index_expression import (
     mark_iota_indices,
     parse_index,
 )
-from phalanx.numpy.indexing.read_plans import MODE_NAMES, is_array, plan_read
+from phalanx.numpy.indexing.read_plans import MODE_NAMES, check_static_indices, is_array, plan_read
 from phalanx.numpy.indexing.update_plans import WindowPlan, combine, plan_write
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
@@ -351,6 +351,8 @@ _read_plans: Cache[tuple, Any] = Cache("numpy.index_plans", 4096)
 def getitem(x: ArrayLike, index: Index) -> Array:
     """`x[index]`."""
     x, key, arrays = parse_index(x, index)
+    if state.context.check_static_indices:
+        check_static_indices(x.shape, key)
     if arrays and state.trace is None:
         key, arrays = integers_to_arrays(x.shape, key, arrays)
     else:
@@ -376,6 +378,8 @@ def get(
     if isinstance(mode, str) or mode is None:
         check_mode(mode, "at[].get")
     x, key, arrays = parse_index(x, index)
+    if mode in (None, "promise_in_bounds") and state.context.check_static_indices:
+        check_static_indices(x.shape, key)
     key = mark_iota_indices(x.shape, key, arrays)
     # `repr`, since the fill value may be NaN, which is not equal to itself, or an unhashable array.
     plan_key = (x.aval, key, mode, repr(fill_value), indices_are_sorted, unique_indices)

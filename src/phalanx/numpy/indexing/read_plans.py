@@ -463,6 +463,23 @@ def plan_read(
     return GatherPlan(view, tuple(shift), array_entries, batch_shape, position, added, options)
 
 
+def check_static_indices(shape: tuple, key: tuple) -> None:
+    """Check that the Python integers of an index expression are within bounds, for the option `check_static_indices`.
+
+    Raises:
+      IndexingError: one is not.
+    """
+    entries = [e for e in expand_ellipsis(key, len(shape), shape) if e is not None]
+    for dim, (e, n) in enumerate(zip(entries, shape, strict=True)):
+        if type(e) is int and type(n) is int and not -n <= e < n:
+            raise IndexingError(
+                "index expression",
+                expected=f"an index from {-n} to {n - 1} for dimension {dim}, since check_static_indices is on",
+                got=e,
+                fix="correct the index, or pass a mode to x.at[...].get",
+            )
+
+
 def _slice_dims(entries: tuple, shape: tuple) -> tuple[list, list, list]:
     """The static part of an expression: a slice per dimension, the dimensions of integers, the dimensions of arrays."""
     slices, dropped, dims = [], [], []
