@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import ArgumentTypeError, Identity, ShapedArray, ShapeDtypeStruct, ShardingError, get_aval, physical_aval, state
+from phalanx.core import (
+    ArgumentTypeError,
+    Identity,
+    ShapedArray,
+    ShapeDtypeStruct,
+    ShardingError,
+    get_aval,
+    physical_aval,
+    state,
+)
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.sharding_constraint import with_sharding_constraint
 from phalanx.runtime import Array, LoweringContext, general_transfers, reshard_to
@@ -285,8 +294,9 @@ def apply_out_sharding(
 def sharding_for_array_like(x: ArrayLike, shape: Shape) -> Sharding | None:
     """The sharding of an array of a shape that is made like another one, such as zeros.
 
-    A `ShapeDtypeStruct` declares its sharding. Over Explicit axes the sharding is part of the type, which the result inherits. A committed array has been placed on
-    purpose: one like it is placed alike, if the sharding is one of both shapes.
+    A `ShapeDtypeStruct` declares its sharding, and over Explicit axes the sharding is part of the type, which the
+    result inherits. A committed array has been placed on purpose: one like it is placed alike, if the sharding fits
+    both shapes.
 
     Returns:
       The sharding; None if the compiler or the default device decides.
