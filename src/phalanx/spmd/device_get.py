@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import Tracer, physical_aval
-from phalanx.core.dtypes import is_extended
+from phalanx.core import Tracer, dtypes, physical_aval
 from phalanx.engine import buffers, client, explicit_transfer
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.sharding import Sharding
@@ -36,7 +35,7 @@ def device_get(x: PyTree) -> Any:
 
 def _to_host(x: object) -> Any:
     if type(x) is Array:
-        return x if is_extended(x.dtype) else x._value
+        return x if dtypes.is_extended(x.dtype) else x._value
     return np.asarray(x) if hasattr(x, "__array__") and not isinstance(x, Tracer) else x
 
 
