@@ -87,8 +87,8 @@ def test_unpacked_states_contain_their_structure():
     whole["scale"] = nnx.Param(jnp.zeros(3))
     whole.bias = nnx.Param(jnp.ones(3))
     assert whole.scale.sum() == 0 and nnx.merge(whole).bias.sum() == 3
-    assert repr(nnx.unpack([nnx.Param(1.0)])) == (
-        "GraphState(GraphDef(list, 1 variables, 0 arrays), State({0: Param(value=1.0)}))"
+    assert repr(nnx.unpack(nnx.State({"n": 1}))) == (
+        "GraphState(\n  _graphdef=GraphDef(tree, 0 variables, 0 arrays),\n  _state=State({})\n)"
     )
     for made in (pickle.loads(pickle.dumps(nnx.unpack([nnx.Param(1.0)]))), copy.deepcopy(nnx.unpack([nnx.Param(1.0)]))):
         assert nnx.merge(made)[0].value == 1.0

@@ -43,7 +43,7 @@ def test_metadata_are_attributes_and_set_explicitly():
         v.get_metadata("unit")
     with pytest.raises(ArgumentError, match=r"Param.unit = \.\.\.: expected an assignment to .value"):
         v.unit = 3
-    assert repr(v) == "Param(value=1.0, tag=2)"
+    assert repr(v) == "Param(\n  value=1.0,\n  tag=2\n)"
 
 
 def test_hooks_transform_values_on_access():

@@ -3,7 +3,7 @@
 import pytest
 
 import phalanx.numpy as jnp
-from phalanx import nnx, optim
+from phalanx import nnx
 from phalanx.errors import ArgumentError
 
 
@@ -50,25 +50,6 @@ def test_a_view_makes_the_cache_of_attention():
     assert getattr(attention, "cached_key", None) is None and decoding.query.kernel is attention.query.kernel
     with pytest.raises(ArgumentError, match="expected batch_size and max_length together"):
         nnx.view(attention, max_length=5)
-
-
-def test_repr_of_a_model_counts_elements_and_shows_scalars():
-    class Two(nnx.Module):
-        def __init__(self):
-            self.w = nnx.Param(jnp.ones((2, 3)))
-            self.count = nnx.BatchStat(jnp.zeros((), "int32"))
-
-    assert repr(Two()) == (
-        "Two(  # Param: 6 (24 B), BatchStat: 1 (4 B), Total: 7 (28 B)\n"
-        "  w=Param(Array(f32[2,3])),\n  count=BatchStat(Array(0, dtype=int32))\n)"
-    )
-    text = repr(nnx.Optimizer(Two(), optim.sgd(0.1, momentum=0.9), wrt=nnx.Param))
-    assert "opt_state=(\n    TraceState(\n      trace={\n        'w': OptVariable(Array(f32[2,3]))" in text
-
-
-def test_repr_of_a_state_aligns_the_rows_of_arrays():
-    text = repr(nnx.State({"a": nnx.Param(jnp.eye(2)), "b": nnx.Param(jnp.ones(1))}))
-    assert text.splitlines()[1:3] == ["  'a': Param(value=Array([[1., 0.],", " " * 26 + "[0., 1.]], dtype=float32)),"]
 
 
 def test_marks_inside_a_container_raise_an_error():

@@ -92,7 +92,11 @@ class PathContains:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.state({"head": nnx.Param(1.0), "body": nnx.Param(2.0)}, nnx.PathContains("head"))
-      State({'head': Param(value=1.0)})
+      State({
+        'head': Param(
+          value=1.0
+        )
+      })
     """
 
     key: Hashable
@@ -124,7 +128,11 @@ class PathIn(_ComparedByValue):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.state({"a": nnx.Param(1.0), "b": nnx.Param(2.0)}, nnx.PathIn(("b",)))
-      State({'b': Param(value=2.0)})
+      State({
+        'b': Param(
+          value=2.0
+        )
+      })
     """
 
     def __init__(self, *paths: tuple):
@@ -147,7 +155,11 @@ class OfType:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.OfType(nnx.Cache))
-      State({'b': Cache(value=2.0)})
+      State({
+        'b': Cache(
+          value=2.0
+        )
+      })
     """
 
     type: type

@@ -18,6 +18,7 @@ from phalanx.core import ArgumentError, Trace, Tracer, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.nnx.sharding.logical_axis_rules import shard_by_names
 from phalanx.nnx.trace_level import check_trace_level, ended_trace_error, structure_version
+from phalanx.nnx.tree_text import TreeText, format_size
 from phalanx.nnx.variable_refs import (
     MODES,
     VarDefaults as VarDefaults,
@@ -469,9 +470,14 @@ class Variable:
     def __class_getitem__(cls, item: object) -> Any:
         return cls
 
+    def _to_text(self, text: TreeText) -> str:
+        value = read_refs(self._value)
+        fields = [("value=", value), *((f"{k}=", v) for k, v in self._metadata.items())]
+        comment = f" # {size}" if (size := format_size(value)) else ""
+        return text.block(type(self).__name__, fields, ("(", ")"), comment)
+
     def __repr__(self) -> str:
-        fields = [f"value={read_refs(self._value)!r}", *(f"{k}={v!r}" for k, v in self._metadata.items())]
-        return f"{type(self).__name__}({', '.join(fields)})"
+        return TreeText().format(self)
 
 
 _SETTABLE = frozenset(Variable.__slots__)
@@ -586,7 +592,9 @@ class Param(Variable):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.Param(1.0)
-      Param(value=1.0)
+      Param(
+        value=1.0
+      )
     """
 
 
@@ -599,7 +607,9 @@ class BatchStat(Variable):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.BatchStat(0.0)
-      BatchStat(value=0.0)
+      BatchStat(
+        value=0.0
+      )
     """
 
 
@@ -612,7 +622,9 @@ class Cache(Variable):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.Cache(0.0)
-      Cache(value=0.0)
+      Cache(
+        value=0.0
+      )
     """
 
 
@@ -625,7 +637,9 @@ class Intermediate(Variable):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.Intermediate(0.0)
-      Intermediate(value=0.0)
+      Intermediate(
+        value=0.0
+      )
     """
 
 
@@ -638,7 +652,9 @@ class Perturbation(Intermediate):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.Perturbation(0.0)
-      Perturbation(value=0.0)
+      Perturbation(
+        value=0.0
+      )
     """
 
 
@@ -651,7 +667,9 @@ class LoRAParam(Param):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.LoRAParam(0.0)
-      LoRAParam(value=0.0)
+      LoRAParam(
+        value=0.0
+      )
     """
 
 
@@ -664,7 +682,9 @@ class OptState(Variable):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.OptState(0)
-      OptState(value=0)
+      OptState(
+        value=0
+      )
     """
 
 
@@ -677,7 +697,9 @@ class OptArray(OptState):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.OptArray(0)
-      OptArray(value=0)
+      OptArray(
+        value=0
+      )
     """
 
 
@@ -690,7 +712,9 @@ class OptVariable(OptState):
     Examples:
       >>> from phalanx import nnx
       >>> nnx.OptVariable(0.0)
-      OptVariable(value=0.0)
+      OptVariable(
+        value=0.0
+      )
     """
 
 

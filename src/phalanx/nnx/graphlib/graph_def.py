@@ -101,7 +101,9 @@ class GraphDef:
       >>> from phalanx import nnx
       >>> graphdef, state = nnx.split({"w": nnx.Param(1.0)})
       >>> isinstance(graphdef, nnx.GraphDef), nnx.merge(graphdef, state)
-      (True, {'w': Param(value=1.0)})
+      (True, {'w': Param(
+        value=1.0
+      )})
     """
 
     root: Any

@@ -8,6 +8,7 @@ from typing import Any
 from phalanx.core import ArgumentError
 from phalanx.nnx.graphlib.graph_def import GraphDef
 from phalanx.nnx.graphlib.states import State
+from phalanx.nnx.tree_text import TreeText
 from phalanx.tree import GetAttrKey, flatten_one_level_with_keys, register_pytree_with_keys
 
 
@@ -22,7 +23,9 @@ class GraphState(MutableMapping):
       >>> from phalanx import nnx
       >>> found = nnx.unpack({"w": nnx.Param(1.0)})
       >>> found.w.value, nnx.merge(found)
-      (1.0, {'w': Param(value=1.0)})
+      (1.0, {'w': Param(
+        value=1.0
+      )})
     """
 
     __slots__ = ("_graphdef", "_state")
@@ -62,8 +65,11 @@ class GraphState(MutableMapping):
     def __reduce__(self) -> tuple:
         return GraphState, (self._graphdef, self._state)
 
+    def _to_text(self, text: TreeText) -> str:
+        return text.block("GraphState", [("_graphdef=", self._graphdef), ("_state=", self._state)], ("(", ")"))
+
     def __repr__(self) -> str:
-        return f"GraphState({self._graphdef!r}, {self._state!r})"
+        return TreeText().format(self)
 
 
 def _flatten(x: GraphState) -> tuple[Iterable[tuple[Any, Any]], tuple]:
@@ -86,7 +92,9 @@ class NodeStates:
       >>> from phalanx import nnx
       >>> parts = nnx.NodeStates.from_split(*nnx.split({"w": nnx.Param(1.0)}))
       >>> nnx.merge(parts.graphdef, parts.state)
-      {'w': Param(value=1.0)}
+      {'w': Param(
+        value=1.0
+      )}
     """
 
     __slots__ = ("_graphdef", "metadata", "states")

@@ -220,7 +220,9 @@ def merge_context(ctxtag: str | None = None, inner: bool | None = None) -> Itera
       ...     parts = ctx.split([w])
       >>> with nnx.merge_context() as ctx:
       ...     ctx.merge(*parts)
-      [Param(value=1.0)]
+      [Param(
+        value=1.0
+      )]
     """
     if (ctxtag is None) != (inner is None):
         raise ArgumentError(

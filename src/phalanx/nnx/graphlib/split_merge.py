@@ -123,7 +123,11 @@ def unpack(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
       >>> from phalanx import nnx
       >>> params, rest = nnx.unpack([nnx.Param(1.0), nnx.Cache(2.0)], nnx.Param, ...)
       >>> nnx.merge(params, rest)
-      [Param(value=1.0), Cache(value=2.0)]
+      [Param(
+        value=1.0
+      ), Cache(
+        value=2.0
+      )]
     """
     graphdef, *states = split(node, *filters, graph=graph)
     found = tuple(GraphState(graphdef, state) for state in states)
@@ -151,7 +155,9 @@ def merge(
     Examples:
       >>> from phalanx import nnx
       >>> nnx.merge(*nnx.split({"a": nnx.Param(1.0)}))
-      {'a': Param(value=1.0)}
+      {'a': Param(
+        value=1.0
+      )}
     """
     if isinstance(graphdef, GraphState):
         states = (graphdef, *states)
@@ -189,7 +195,11 @@ def state(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.state({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Param)
-      State({'a': Param(value=1.0)})
+      State({
+        'a': Param(
+          value=1.0
+        )
+      })
     """
     found = _get_graph("state", node, graph)
     if not filters:
@@ -211,7 +221,11 @@ def variables(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.variables({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}, nnx.Cache)
-      State({'b': Cache(value=2.0)})
+      State({
+        'b': Cache(
+          value=2.0
+        )
+      })
     """
     found = _get_graph("variables", node, graph)
     items = list(zip(found.paths, found.variables))
@@ -344,7 +358,11 @@ def pop(node: PyTree, *filters: Filter) -> Any:
       ...         self.a, self.b = nnx.Param(1.0), nnx.Intermediate(2.0)
       >>> model = Model()
       >>> nnx.pop(model, nnx.Intermediate), hasattr(model, "b")
-      (State({'b': Intermediate(value=2.0)}), False)
+      (State({
+        'b': Intermediate(
+          value=2.0
+        )
+      }), False)
     """
     if not filters:
         raise ArgumentError(
@@ -474,7 +492,9 @@ def map(
     Examples:
       >>> from phalanx import nnx
       >>> nnx.map(lambda path, w: w.value + 1, {"a": nnx.Param(1.0)})
-      {'a': Param(value=2.0)}
+      {'a': Param(
+        value=2.0
+      )}
     """
     found = _get_graph("map", node, graph)
     # A variable that `f` returns replaces the original one; any other value is set in a copy.
@@ -570,7 +590,11 @@ def call(graphdef_state: tuple, /) -> Any:
       ...         return self.n.value
       >>> result, (graphdef, state) = nnx.call(nnx.split(Counter())).step(2)
       >>> result, state
-      (2, State({'n': Cache(value=2)}))
+      (2, State({
+        'n': Cache(
+          value=2
+        )
+      }))
     """
     return _Caller(tuple(graphdef_state), ())
 
@@ -744,7 +768,9 @@ def unflatten(
     Examples:
       >>> from phalanx import nnx
       >>> nnx.graph.unflatten(*nnx.graph.flatten({"a": nnx.Param(1.0)}))
-      {'a': Param(value=1.0)}
+      {'a': Param(
+        value=1.0
+      )}
     """
     leaves = dict(state.leaves_by_path() if isinstance(state, State) else state.items())
     originals = outer_index_outer_ref or {}

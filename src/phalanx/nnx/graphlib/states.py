@@ -24,6 +24,7 @@ from phalanx.core import ArgumentError, ShapeError, TreeError
 from phalanx.engine.cache import memoize
 from phalanx.nnx.filters import Filter, first_match, to_predicates
 from phalanx.nnx.trace_level import structure_version
+from phalanx.nnx.tree_text import TreeText
 from phalanx.nnx.variable import Variable, get_raw_value
 from phalanx.runtime.array import Array
 from phalanx.tree import DictKey, register_pytree_node, tree_structure
@@ -160,8 +161,11 @@ class FlatState(Mapping):
         """
         return FlatState({k: v for s in states for k, v in s.items()})
 
+    def _to_text(self, text: TreeText) -> str:
+        return text.block("FlatState", (("", item) for item in self._items.items()), ("([", "])"))
+
     def __repr__(self) -> str:
-        return f"FlatState({list(self._items.items())!r})"
+        return TreeText().format(self)
 
 
 def _sort_key(path: Path) -> tuple:
@@ -393,8 +397,11 @@ class State(MutableMapping):
         """
         replace_by_pure_dict(self, pure_dict, replace_fn)
 
+    def _to_text(self, text: TreeText) -> str:
+        return _NestedState(self._mapping)._to_text(text, type(self).__name__, ("({", "})"))
+
     def __repr__(self) -> str:
-        return f"State({_format(self._mapping, '')})"
+        return TreeText().format(self)
 
 
 def _copy_nested(mapping: Mapping | Iterable[tuple[Hashable, Any]]) -> dict:
@@ -411,25 +418,15 @@ def _iter_leaves(mapping: Mapping, path: Path) -> Iterator[tuple[Path, Any]]:
             yield (*path, key), value
 
 
-def _format(mapping: Any, indent: str) -> str:
-    """Nested dictionaries on one line if they fit, else with one line for each key."""
-    if type(mapping) is not dict:
-        return repr(mapping)
-    inner = indent + "  "
-    texts = {k: _format(v, inner) for k, v in mapping.items()}
-    simple = "{" + ", ".join(f"{k!r}: {text}" for k, text in texts.items()) + "}"
-    # The width leaves room for `State(...)` and for a prompt in doctests.
-    if len(simple) <= 80 and "\n" not in simple:
-        return simple
-    lines = [_format_entry(f"{inner}{k!r}: ", mapping[k], text) for k, text in texts.items()]
-    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+class _NestedState:
+    """A nested dictionary of a state, for its text."""
 
+    def __init__(self, mapping: dict):
+        self._mapping = mapping
 
-def _format_entry(head: str, value: Any, text: str) -> str:
-    """A key and the text of its value; the lines of an array are aligned with its first line."""
-    if type(value) is not dict:
-        text = text.replace("\n", "\n" + " " * (len(head) + max(0, text.find("Array("))))
-    return head + text
+    def _to_text(self, text: TreeText, name: str = "", brackets: tuple[str, str] = ("{", "}")) -> str:
+        items = [(f"{k!r}: ", _NestedState(v) if type(v) is dict else v) for k, v in self._mapping.items()]
+        return text.block(name, items, brackets)
 
 
 # --- states as pytrees ---
@@ -530,7 +527,11 @@ def from_flat_state(flat_state: Items, *, cls: type = State) -> Any:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.from_flat_state({("a", "b"): 1})
-      State({'a': {'b': 1}})
+      State({
+        'a': {
+          'b': 1
+        }
+      })
     """
     return State.from_flat_path(flat_state) if cls is State else cls(State.from_flat_path(flat_state)._mapping)
 
@@ -554,7 +555,11 @@ def split_state(state: State, first: Filter, /, *filters: Filter) -> Any:
       ...     nnx.State({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}), nnx.Param, ...
       ... )
       >>> rest
-      State({'b': Cache(value=2.0)})
+      State({
+        'b': Cache(
+          value=2.0
+        )
+      })
     """
     return unwrap_single(split_leaves(state.flat_state().items(), (first, *filters), "split", exhaustive=True))
 
@@ -572,7 +577,11 @@ def filter_state(state: State, first: Filter, /, *filters: Filter) -> Any:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.filter_state(nnx.State({"a": nnx.Param(1.0), "b": nnx.Cache(2.0)}), nnx.Param)
-      State({'a': Param(value=1.0)})
+      State({
+        'a': Param(
+          value=1.0
+        )
+      })
     """
     return unwrap_single(split_leaves(state.flat_state().items(), (first, *filters), "filter", exhaustive=False))
 
@@ -590,7 +599,10 @@ def merge_state(state: Mapping, /, *states: Mapping, cls: type = State) -> Any:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.merge_state(nnx.State({"a": 1}), nnx.State({"b": 2}))
-      State({'a': 1, 'b': 2})
+      State({
+        'a': 1,
+        'b': 2
+      })
     """
     if not states and isinstance(state, cls):
         return state
@@ -609,7 +621,9 @@ def diff(state: State, other: State) -> State:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.statelib.diff(nnx.State({"a": 1, "b": 2}), nnx.State({"b": 3}))
-      State({'a': 1})
+      State({
+        'a': 1
+      })
     """
     return state - other
 
@@ -627,7 +641,9 @@ def map_state(f: Callable[[Path, Any], Any], state: State) -> State:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.map_state(lambda path, x: x + 1, nnx.State({"a": 1}))
-      State({'a': 2})
+      State({
+        'a': 2
+      })
     """
     return state.map(f)
 
@@ -668,7 +684,11 @@ def replace_by_pure_dict(state: State, pure_dict: Mapping, replace_fn: Callable[
       >>> state = nnx.State({"a": nnx.Param(1.0)})
       >>> nnx.replace_by_pure_dict(state, {"a": 2.0})
       >>> state
-      State({'a': Param(value=2.0)})
+      State({
+        'a': Param(
+          value=2.0
+        )
+      })
     """
     replace = replace_fn or (lambda x, v: x.replace(v) if isinstance(x, Variable) else v)
     # The values are collected first: if one of them is unsuitable, the state is not changed.

@@ -1,14 +1,10 @@
-"""`display`: show a model as a tree, in color in a terminal, and as collapsible HTML in a notebook.
-
-The package rich draws the tree in a terminal; if it is not installed, the tree is plain text.
-"""
+"""`display`: show a model as text, and in a notebook as collapsible HTML with the shardings of its arrays."""
 
 from __future__ import annotations
 
 import html
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from phalanx.debug.sharding_drawing import draw_sharding
@@ -78,27 +74,6 @@ def _summarize(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _iter_lines(node: DrawnNode, indent: str = "") -> Iterator[str]:
-    """The tree as lines of plain text."""
-    yield indent + " ".join(filter(None, [f"{node.name}:" if node.name else "", node.kind, node.detail]))
-    for child in node.children:
-        yield from _iter_lines(child, indent + "  ")
-
-
-def _to_rich(node: DrawnNode, parent: Any = None) -> Any:
-    """The tree as a `rich.tree.Tree`."""
-    from rich.text import Text
-    from rich.tree import Tree
-
-    label = Text.assemble(
-        (f"{node.name}: " if node.name else "", "cyan"), (node.kind, "bold"), (f" {node.detail}", "green")
-    )
-    tree = Tree(label) if parent is None else parent.add(label)
-    for child in node.children:
-        _to_rich(child, tree)
-    return tree
-
-
 def to_html(node: DrawnNode, depth: int = 0) -> str:
     """Convert a tree to collapsible HTML, in which arrays over several devices unfold to drawings of their shards.
 
@@ -127,7 +102,7 @@ def _in_notebook() -> bool:
 
 
 def display(*args: Any) -> None:
-    """Show models, states or other values as trees.
+    """Show models, states or other values: as text, or in a notebook as trees that fold.
 
     Args:
       *args: the values.
@@ -135,22 +110,18 @@ def display(*args: Any) -> None:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.display(nnx.Dropout(0.5))
-      Dropout
-      ├── rate: float 0.5
-      ├── broadcast_dims: tuple
-      ├── deterministic: bool False
-      ├── rng_collection: str 'dropout'
-      └── rngs: NoneType None
+      Dropout(
+        rate=0.5,
+        broadcast_dims=(),
+        deterministic=False,
+        rng_collection='dropout',
+        rngs=None
+      )
     """
     for value in args:
-        node = draw(value)
         if _in_notebook():
             from IPython.display import HTML, display as show  # type: ignore[import-not-found]
 
-            show(HTML(to_html(node)))
-        elif find_spec("rich") is not None:
-            from rich.console import Console
-
-            Console(file=sys.stdout).print(_to_rich(node))
+            show(HTML(to_html(draw(value))))
         else:
-            sys.stdout.write("\n".join(_iter_lines(node)) + "\n")
+            sys.stdout.write(f"{value}\n")

@@ -16,9 +16,10 @@ from phalanx.core import ArgumentError, ShapeDtypeStruct, get_aval
 from phalanx.nnx.graphlib import Path, iter_entries, split_merge
 from phalanx.nnx.inspection.method_observer import observing
 from phalanx.nnx.inspection.text_table import draw_table
-from phalanx.nnx.objects import Object, format_size, is_array
+from phalanx.nnx.objects import Object, is_array
 from phalanx.nnx.rngs import RngState, RngStream
 from phalanx.nnx.transforms.lifted_jit import jit as nnx_jit
+from phalanx.nnx.tree_text import format_size
 from phalanx.nnx.variable import Variable
 from phalanx.spmd import eval_shape, jit
 from phalanx.transforms import vjp
@@ -261,12 +262,6 @@ def _collect_variables(model: Object) -> dict[int, list[tuple[Path, Variable]]]:
     return found
 
 
-def _format_size(variables: Sequence[Variable]) -> str:
-    # A random key counts as one element, with the bytes of the integers that represent it.
-    arrays = [x for v in variables for x in tree_leaves(v.raw_value) if hasattr(x, "dtype")]
-    return format_size(arrays) if arrays else ""
-
-
 def _format_variables(variables: Sequence[tuple[Path, Variable]], kind: type) -> str:
     """The names, shapes and metadata of an object's own variables of a type, and the size of all inside it."""
     selected = [(path, v) for path, v in variables if v.counted_type() is kind]
@@ -276,7 +271,7 @@ def _format_variables(variables: Sequence[tuple[Path, Variable]], kind: type) ->
             metadata = {k: str(x) for k, x in v.get_metadata().items()}
             value = _to_shapes(v.raw_value)
             own[str(path[0])] = {"value": value, **metadata} if metadata else value
-    size = _format_size([v for _, v in selected])
+    size = format_size([v.raw_value for _, v in selected])
     return "\n".join([*_format_nested(own), "", size]) if own else size
 
 
@@ -336,7 +331,7 @@ def tabulate(
     header = ["path", "type", "inputs", "outputs", *counts, *(k.__name__ for k in kinds)]
     footer = [""] * len(header)
     footer[3 + len(counts)] = "Total"
-    footer[4 + len(counts) :] = [_format_size([v for v in own if v.counted_type() is k]) for k in kinds]
+    footer[4 + len(counts) :] = [format_size([v.raw_value for v in own if v.counted_type() is k]) for k in kinds]
     cells = [
         [
             "/".join(map(str, row.path)),
@@ -349,7 +344,7 @@ def tabulate(
         for row in rows
     ]
     title = f"{type(obj).__name__} Summary"
-    caption = f"\nTotal Parameters: {_format_size(own) or '0 (0 B)'}"
+    caption = f"\nTotal Parameters: {format_size([v.raw_value for v in own]) or '0 (0 B)'}"
     if find_spec("rich") is None:
         return draw_table(title, header, cells, footer, caption)
     return _draw_rich_table(title, header, cells, footer, caption, table_kwargs, column_kwargs, console_kwargs)

@@ -37,7 +37,9 @@ def eval_shape(
       >>> import phalanx.numpy as jnp
       >>> from phalanx import nnx
       >>> nnx.eval_shape(lambda: nnx.Param(jnp.zeros((1000, 1000))))
-      Param(value=ShapeDtypeStruct(shape=(1000, 1000), dtype=float32))
+      Param( # 1,000,000 (4.0 MB)
+        value=ShapeDtypeStruct(shape=(1000, 1000), dtype=float32)
+      )
     """
     check_unbound("eval_shape", f)
     mode = resolve_mode(graph, graph_updates)

@@ -707,6 +707,8 @@ def from_tree(tree: PyTree, /) -> PyTree:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.from_tree(nnx.to_tree({"w": nnx.Param(3.0)}))
-      {'w': Param(value=3.0)}
+      {'w': Param(
+        value=3.0
+      )}
     """
     return InnerModules(tree).args
