@@ -277,3 +277,62 @@ def test_each_kind_of_change_from_the_wrong_level(change, what, made):
         f"{what}: {OUTSIDE}{where}, got a change inside the tracing of f",
         lambda: phalanx.jit(f)(1.0),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "run"),
+    [
+        (
+            "argument rngs of a layer: expected an nnx.Rngs, for the parameters, got None",
+            lambda r: nnx.Linear(2, 3, rngs=None),
+        ),
+        ("the number of features of a layer: expected integers, got (2.5, 3)", lambda r: nnx.Linear(2.5, 3, rngs=r)),
+        (
+            "nn.initializers.variance_scaling shape: expected sizes of at least 0, got (-2, 3)",
+            lambda r: nnx.Embed(-2, 3, rngs=r),
+        ),
+        (
+            "nnx.Conv, inputs: expected 1 spatial dimensions before the features, as in kernel_size, got shape (4,)",
+            lambda r: nnx.Conv(4, 8, 3, rngs=r)(jnp.ones(4)),
+        ),
+        ("nnx.Conv, argument strides: expected numbers of at least 1, got 0", lambda r: nnx.Conv(4, 8, 3, 0, rngs=r)),
+    ],
+)
+def test_layers_refuse_sizes_and_streams_that_cannot_be(text, run):
+    refused((ValueError, TypeError), text, lambda: run(nnx.Rngs(0)))
+
+
+def test_a_list_that_contains_itself_is_part_of_a_graph_but_of_no_pytree():
+    model = Block(nnx.Rngs(0))
+    model.parts = [nnx.Param(1.0)]
+    model.parts.append(model.parts)
+    copy = nnx.clone(model)
+    assert copy.parts[1] is copy.parts and "[...]" in repr(model)
+    refused(
+        ArgumentError,
+        "Block.parts: expected a list that does not contain itself, since a pytree has no cycles, got a cycle",
+        lambda: phalanx.tree.leaves(model),
+    )
+
+
+def test_an_initializer_whose_result_does_not_divide_among_the_devices_is_refused():
+    with phalanx.set_mesh(phalanx.make_mesh((8,), ("x",))):
+        refused(
+            ValueError,
+            "out_sharding of a parameter: expected dimension 0 to be a multiple of 8, since PartitionSpec('x', None) "
+            "splits it over 'x' (8), got size 3",
+            lambda: nnx.Linear(3, 3, rngs=nnx.Rngs(0), kernel_metadata={"out_sharding": ("x", None)}),
+        )
+
+
+def test_a_mark_holds_until_the_attribute_is_marked_otherwise():
+    scale = nnx.Dict(a=nnx.data(1.0), b=nnx.static(2.0))
+    scale.a, scale.b = 3.0, 4.0
+    assert phalanx.tree.leaves(scale) == [3.0]
+    refused(
+        ArgumentError,
+        "Dict, setting 'b': expected a static value without arrays, variables and modules, got an array marked as static",
+        lambda: setattr(scale, "b", jnp.ones(2)),
+    )
+    scale.a, scale.b = nnx.static(5.0), nnx.data(6.0)
+    assert phalanx.tree.leaves(scale) == [6.0]

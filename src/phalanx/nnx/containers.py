@@ -12,6 +12,7 @@ from typing import Any
 
 from phalanx.nnx.module import CAPTURED, Module
 from phalanx.nnx.objects import MarkedValue, get_attributes
+from phalanx.nnx.tree_text import TreeText
 
 
 class List(Module, MutableSequence):
@@ -55,6 +56,9 @@ class List(Module, MutableSequence):
         del elements[index]
         self._replace(elements)
 
+    def _to_text(self, text: TreeText) -> str:
+        return self._to_block(text, (("", x) for x in self), ("([", "])"))
+
     def append(self, value: Any) -> None:
         """Add an element at the end.
 
@@ -82,6 +86,10 @@ class List(Module, MutableSequence):
     def _replace(self, elements: list[Any]) -> None:
         for i in reversed(range(len(elements), len(self))):
             self.__delattr__(i)  # type: ignore[arg-type]
+        # Marks belong to elements, which move, while those of other objects belong to the name of an attribute.
+        kept = {name: mark for name, mark in self._marks.items() if type(name) is not int}
+        if len(kept) < len(self._marks):
+            self._marks = kept
         for i, x in enumerate(elements):
             if get_attributes(self).get(i, self) is not x:
                 self.__setattr__(i, x)  # type: ignore[arg-type]
@@ -121,5 +129,8 @@ class Dict(Module, MutableMapping):
         if key not in get_attributes(self):
             raise KeyError(key)
         self.__delattr__(key)  # type: ignore[arg-type]
+
+    def _to_text(self, text: TreeText) -> str:
+        return self._to_block(text, ((f"{k!r}: ", v) for k, v in self.items()), ("({", "})"))
 
     __hash__ = Module.__hash__  # by identity, as of every module: `Mapping` would make it unhashable

@@ -9,8 +9,7 @@ know `Object` as `nnx.Pytree`; `Module` and `Rngs` derive from it.
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -18,10 +17,19 @@ import numpy as np
 from phalanx.core import ArgumentError, ArgumentTypeError, Ref, ShapeDtypeStruct, Trace, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.nnx.trace_level import check_trace_level, structure_version
+from phalanx.nnx.tree_text import TreeText, format_size
 from phalanx.nnx.variable import MISSING, Static, Variable
 from phalanx.nnx.variable_refs import read_refs
 from phalanx.runtime.array import Array
-from phalanx.tree import DictKey, GetAttrKey, KeyEntry, SequenceKey, register_pytree_with_keys, tree_leaves
+from phalanx.tree import (
+    DictKey,
+    GetAttrKey,
+    KeyEntry,
+    SequenceKey,
+    is_tree_node,
+    register_pytree_with_keys,
+    tree_leaves,
+)
 from phalanx.typing import PyTree
 
 T = TypeVar("T")
@@ -35,6 +43,9 @@ def is_array(x: object) -> bool:
 
 
 # --- marks: data or static ---
+
+
+_DERIVED: Any = 1  # the mark of an attribute that is data since it was a child of a pytree, not by the user's choice
 
 
 class MarkedValue:
@@ -62,7 +73,9 @@ def data(value: PyTree = MISSING, /, **kwargs: Any) -> Any:
       ...     def __init__(self):
       ...         self.by = nnx.data(2.0)
       >>> nnx.state(Scale())
-      State({'by': 2.0})
+      State({
+        'by': 2.0
+      })
     """
     return _mark(value, True, kwargs)
 
@@ -146,7 +159,9 @@ def has_data(value: PyTree, /) -> list[Any]:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.has_data([1, nnx.Param(1.0)])
-      [Param(value=1.0)]
+      [Param(
+        value=1.0
+      )]
     """
     return [x for x in tree_leaves(value, is_leaf=is_root) if is_root(x) or is_array(x)]
 
@@ -224,7 +239,11 @@ class Object(_Slots):
       ...     def __init__(self):
       ...         self.x = nnx.Param(1.0)
       >>> nnx.state(Point())
-      State({'x': Param(value=1.0)})
+      State({
+        'x': Param(
+          value=1.0
+        )
+      })
     """
 
     __slots__ = ()
@@ -269,6 +288,8 @@ class Object(_Slots):
         if state.trace is not self._trace:
             check_trace_level(self, f"setting {name!r}")
         if type(value) is MarkedValue:
+            if self._watched and self._marks.get(name) is not value.is_data:
+                mark_structure_changed(self)
             self._marks = {**self._marks, name: value.is_data}
             value = value.value
         elif type(value) in (list, tuple) and any(type(x) is MarkedValue for x in value):
@@ -279,9 +300,7 @@ class Object(_Slots):
                 fix=f"mark the whole value, as in self.{name} = nnx.data([...]), mark elements of an nnx.List, or omit "
                 "the marks: lists of arrays, variables and modules are data without them",
             )
-        elif self._marks and name in self._marks and name not in self._marked_fields:
-            # A mark belongs to the value it was given with: assigning a value without a mark removes it.
-            self._marks = {k: v for k, v in self._marks.items() if k != name}
+        # A mark holds for all values of the attribute, until one is marked otherwise.
         if self._marks and self._marks.get(name) is False:
             _check_static(self, name, value)
         if self._watched:
@@ -312,11 +331,21 @@ class Object(_Slots):
         get_attributes(self).update(saved[0])
         object.__setattr__(self, "_marks", saved[1])
 
+    def _to_text(self, text: TreeText) -> str:
+        marks, values = self._marks, get_attributes(self).items()
+        items = [(f"{k}=", v) for k, v in values if not str(k).startswith("_") or marks.get(k, is_data(v))]
+        return self._to_block(text, items, ("(", ")"), _format_sizes(self))
+
+    def _to_block(
+        self, text: TreeText, items: Iterable[tuple[str, Any]], brackets: tuple[str, str], comment: str = ""
+    ) -> str:
+        if text.has_shown(self):
+            return f"{type(self).__name__}(...)"
+        with text.inside(self, abbreviates=brackets == ("(", ")")):
+            return text.block(type(self).__name__, items, brackets, comment)
+
     def __repr__(self) -> str:
-        seen: dict[int, Any] = {}
-        text = _format(self, "", seen)
-        variables = [v for v in seen.values() if isinstance(v, Variable)]
-        return text.replace("(\n", f"(  # {_format_sizes(variables)}\n", 1) if variables else text
+        return TreeText().format(self)
 
 
 ROOTS = (Object, Variable)
@@ -394,6 +423,27 @@ def sort_names(attributes: Iterable[Any]) -> list[Any]:
         return sorted(attributes, key=lambda name: (type(name).__name__, name))
 
 
+_CONTAINERS = (list, dict, tuple)
+
+
+def _check_is_acyclic(where: str, value: Any, outer: tuple[int, ...]) -> None:
+    """Check that a container does not contain itself: pytrees would be walked without end.
+
+    Raises:
+      ArgumentError: it does.
+    """
+    if id(value) in outer:
+        raise ArgumentError(
+            where,
+            expected=f"a {type(value).__name__} that does not contain itself, since a pytree has no cycles",
+            got="a cycle",
+            fix="refer to the object that has this attribute, and pass it to nnx functions in graph mode only",
+        )
+    for x in value.values() if type(value) is dict else value:
+        if type(x) in _CONTAINERS:
+            _check_is_acyclic(where, x, (*outer, id(value)))
+
+
 def _make_key(name: Any) -> KeyEntry:
     return GetAttrKey(name) if type(name) is str else SequenceKey(name) if type(name) is int else DictKey(name)
 
@@ -404,23 +454,25 @@ def _register(cls: type) -> None:
     def flatten_with_keys(target: Object) -> tuple[list, tuple]:
         # Attributes are sorted by name, so that the order in which `__init__` sets them does not matter.
         values = get_attributes(target)
+        for name, value in values.items():
+            if type(value) in _CONTAINERS:
+                _check_is_acyclic(f"{cls.__name__}.{name}", value, ())
         marks, attributes = target._marks, [(k, values[k]) for k in sort_names(values)]
         names = tuple(name for name, value in attributes if marks.get(name, is_data(value)))
         children = [(_make_key(name), _separate_static(value)) for name, value in attributes if name in names]
         fixed = tuple((name, Static(value)) for name, value in attributes if name not in names)
-        return children, (names, fixed)
+        return children, (names, fixed, tuple((k, mark) for k, mark in marks.items() if mark is not _DERIVED))
 
     def unflatten(aux: tuple, children: Any) -> Object:
-        names, fixed = aux
+        names, fixed, marks = aux
         target = allocate(cls)
         values = get_attributes(target)
         values.update(zip(names, children))
         values.update((k, v.value) for k, v in fixed)
-        # Marks are not part of the structure, since a child may be anything, such as a dimension of `in_axes`: the new
-        # object has those that its children need to be flattened as the original was.
-        marks = {k: True for k in names if not is_data(values[k])} | {k: False for k, _ in fixed if is_data(values[k])}
-        if marks:
-            set_slot(target, "_marks", {**target._marks, **marks})
+        # A child may be anything, such as a dimension of `in_axes`, and must remain one when it is flattened again.
+        derived = {name: _DERIVED for name in names if not is_data(values[name])}
+        if marks or derived:
+            set_slot(target, "_marks", {**derived, **dict(marks)})
         return target
 
     register_pytree_with_keys(cls, flatten_with_keys, unflatten)
@@ -468,67 +520,31 @@ def _unflatten_mixed(aux: tuple, children: Iterable[Any]) -> Any:
 register_pytree_with_keys(_MixedContainer, _flatten_mixed, _unflatten_mixed)
 
 
-# --- text ---
-
-
-def _format(value: Any, indent: str, seen: dict[int, Any]) -> str:
-    """An object as text, one line for each attribute; `seen` collects objects, which are shown once, and variables."""
-    inner = indent + "  "
-    if isinstance(value, Object):
-        name = type(value).__name__
+def _collect_variables(value: Any, by_type: dict[Any, list[Any]], seen: set[int]) -> None:
+    """Collect the values of the variables in a value by the type under which they are counted."""
+    if is_root(value) or type(value) in _CONTAINERS:
         if id(value) in seen:
-            return f"{name}(...)"
-        seen[id(value)] = value
-        # In the order in which they were set, but the elements of a `List` by index.
-        values = get_attributes(value)
-        attributes = sorted(values.items(), key=lambda x: x[0] if type(x[0]) is int else len(values))
-        lines = [f"{inner}{f'{k}=' if isinstance(k, str) else ''}{_format(v, inner, seen)}" for k, v in attributes]
-        return _format_block(f"{name}(", lines, f"{indent})")
+            return
+        seen.add(id(value))
     if isinstance(value, Variable):
-        seen[id(value)] = value
-        fields = [_format(read_refs(value._value), indent, seen), *(f"{k}={v!r}" for k, v in value._metadata.items())]
-        return f"{type(value).__name__}({', '.join(fields)})"
-    if isinstance(value, list | tuple | Mapping) and any(map(is_root, tree_leaves(value, is_leaf=is_root))):
-        if isinstance(value, Mapping):
-            head, tail, items = "{", "}", [(f"{k!r}: ", v) for k, v in value.items()]
-        elif hasattr(value, "_fields"):
-            head, tail, items = f"{type(value).__name__}(", ")", [(f"{k}=", v) for k, v in value._asdict().items()]
-        else:
-            head, tail = "[]" if isinstance(value, list) else "()"
-            items = [("", v) for v in value]
-        return _format_block(head, [f"{inner}{k}{_format(v, inner, seen)}" for k, v in items], indent + tail)
-    return _format_leaf(value)
+        by_type.setdefault(value.counted_type(), []).append(read_refs(value._value))
+    elif isinstance(value, Object):
+        attributes = get_attributes(value)
+        for name in sort_names(attributes):
+            _collect_variables(attributes[name], by_type, seen)
+    elif type(value) in _CONTAINERS:
+        for x in value.values() if type(value) is dict else value:
+            _collect_variables(x, by_type, seen)
+    elif is_tree_node(type(value)):
+        for x in filter(is_root, tree_leaves(value, is_leaf=is_root)):
+            _collect_variables(x, by_type, seen)
 
 
-def _format_leaf(value: Any) -> str:
-    """The value of an array of one element, the type of a larger array, or the text of any other value."""
-    if isinstance(value, Array) and hasattr(value, "is_deleted"):
-        is_number = not value.shape and isinstance(value.dtype, np.dtype) and not value.is_deleted()
-        return repr(value) if is_number else f"Array({value.aval})"
-    if isinstance(value, type):
-        return value.__name__
-    return f"{type(value).__name__}({value.aval})" if hasattr(value, "aval") else repr(value)
-
-
-def _format_block(head: str, lines: list[str], tail: str) -> str:
-    return head + "\n" + ",\n".join(lines) + "\n" + tail if lines else head + tail.strip()
-
-
-def _format_sizes(variables: Iterable[Variable]) -> str:
-    """The number of elements and bytes in the variables of each type, and in all of them if there are several types."""
-    by_type: dict[str, list[Any]] = {}
-    for v in variables:
-        by_type.setdefault(v.counted_type().__name__, []).extend(tree_leaves(read_refs(v._value)))
-    if len(by_type) > 1:
-        by_type["Total"] = [x for leaves in by_type.values() for x in leaves]
-    return ", ".join(f"{kind}: {format_size(leaves)}" for kind, leaves in by_type.items())
-
-
-def format_size(leaves: Iterable[Any]) -> str:
-    """The number of elements and bytes of the arrays among some values, such as `1,000 (4.0 KB)`."""
-    sizes = [(math.prod(x.shape), x.dtype.itemsize) for x in leaves if hasattr(x, "dtype")]
-    count, nbytes = sum(n for n, _ in sizes), sum(n * itemsize for n, itemsize in sizes)
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if nbytes >= scale:
-            return f"{count:,} ({nbytes / scale:.1f} {unit})"
-    return f"{count:,} ({nbytes:.0f} B)"
+def _format_sizes(module: Object) -> str:
+    """The number of elements and bytes of the variables of each type, and of all if there are several types."""
+    by_type: dict[Any, list[Any]] = {}
+    _collect_variables(module, by_type, set())
+    sizes = {kind.__name__: size for kind, values in by_type.items() if (size := format_size(values))}
+    if len(sizes) > 1:
+        sizes["Total"] = format_size(list(by_type.values()))
+    return " # " + ", ".join(f"{kind}: {size}" for kind, size in sizes.items()) if sizes else ""

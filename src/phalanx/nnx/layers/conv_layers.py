@@ -37,16 +37,17 @@ def _to_spatial_tuple(where: str, x: Any, ndim: int) -> tuple[int, ...]:
     """A number for each spatial dimension; None means 1."""
     if x is None:
         return (1,) * ndim
-    if isinstance(x, int):
-        return (x,) * ndim
-    if len(x) != ndim:
+    sizes = (x,) * ndim if isinstance(x, int) else tuple(x)
+    if min(sizes, default=1) < 1:
+        raise ArgumentError(where, expected="numbers of at least 1", got=x, fix="pass 1 for adjacent elements")
+    if len(sizes) != ndim:
         raise ArgumentError(
             where,
             expected=f"a number, or {ndim}, one for each spatial dimension",
-            got=tuple(x),
+            got=sizes,
             fix="kernel_size counts the spatial dimensions",
         )
-    return tuple(x)
+    return sizes
 
 
 def canonical_padding(where: str, padding: PaddingLike, ndim: int) -> Any:
@@ -151,10 +152,10 @@ class _Convolution(Layer):
         self.padding = canonical_padding(f"{where}, argument padding", arguments["padding"], ndim)
         self._check_padding()
         rngs, dtype, metadata = (arguments[name] for name in ("rngs", "param_dtype", "kernel_metadata"))
-        self.kernel = make_parameter(Param, arguments["kernel_init"], rngs.params(), shape, dtype, metadata)
+        self.kernel = make_parameter(Param, arguments["kernel_init"], rngs, shape, dtype, metadata)
         use_bias, init, metadata = (arguments[name] for name in ("use_bias", "bias_init", "bias_metadata"))
         self._make_bias(use_bias, init, rngs, (arguments["out_features"],), dtype, metadata)
-        common = "in_features out_features use_bias mask dtype param_dtype precision kernel_init bias_init "
+        common = "in_features out_features use_bias mask dtype param_dtype precision "
         self._store_options(arguments, f"{common} promote_dtype preferred_element_type {options}")
 
     def _check_padding(self) -> None:

@@ -125,12 +125,12 @@ class Linear(Layer):
         bias_metadata: Mapping[str, Any] = NO_METADATA,
     ):
         shape = (in_features, out_features)
-        self.kernel = make_parameter(Param, kernel_init, rngs.params(), shape, param_dtype, kernel_metadata)
+        self.kernel = make_parameter(Param, kernel_init, rngs, shape, param_dtype, kernel_metadata)
         self._make_bias(use_bias, bias_init, rngs, (out_features,), param_dtype, bias_metadata)
         self._store_options(
             locals(),
-            "in_features out_features use_bias dtype param_dtype precision kernel_init bias_init dot_general "
-            "promote_dtype preferred_element_type",
+            "in_features out_features use_bias dtype param_dtype precision dot_general promote_dtype "
+            "preferred_element_type",
         )
 
     def __call__(self, inputs: ArrayLike, out_sharding: ShardingLike | None = None) -> Any:
@@ -218,7 +218,7 @@ class LinearGeneral(Layer):
         self.kernel = make_parameter(
             Param,
             flatten_initializer(kernel_init, len(batch) + len(self.in_features)),
-            rngs.params(),
+            rngs,
             shape,
             param_dtype,
             kernel_metadata,
@@ -228,8 +228,7 @@ class LinearGeneral(Layer):
         self._make_bias(use_bias, flat_init, rngs, bias_shape, param_dtype, bias_metadata)
         self._store_options(
             locals(),
-            "use_bias dtype param_dtype kernel_init bias_init precision promote_dtype dot_general "
-            "dot_general_cls preferred_element_type",
+            "use_bias dtype param_dtype precision dot_general dot_general_cls promote_dtype preferred_element_type",
         )
 
     def _check(self) -> None:
@@ -324,13 +323,12 @@ class Einsum(Layer):
     ):
         if einsum_str is not None:
             _split_subscripts(einsum_str)
-        self.kernel = make_parameter(Param, kernel_init, rngs.params(), kernel_shape, param_dtype, kernel_metadata)
+        self.kernel = make_parameter(Param, kernel_init, rngs, kernel_shape, param_dtype, kernel_metadata)
         self._make_bias(bias_shape is not None, bias_init, rngs, bias_shape or (), param_dtype, bias_metadata)
-        self.kernel_shape = tuple(kernel_shape)
-        self.bias_shape = None if bias_shape is None else tuple(bias_shape)
+        kernel_shape, bias_shape = tuple(kernel_shape), None if bias_shape is None else tuple(bias_shape)
         self._store_options(
             locals(),
-            "einsum_str dtype param_dtype precision kernel_init bias_init promote_dtype einsum_op "
+            "einsum_str kernel_shape bias_shape dtype param_dtype precision promote_dtype einsum_op "
             "preferred_element_type",
         )
 
@@ -436,10 +434,10 @@ class Embed(Layer):
         embedding_metadata: Mapping[str, Any] = NO_METADATA,
     ):
         shape = (num_embeddings, features)
-        self.embedding = make_parameter(Param, embedding_init, rngs.params(), shape, param_dtype, embedding_metadata)
+        self.embedding = make_parameter(Param, embedding_init, rngs, shape, param_dtype, embedding_metadata)
         # Unlike other layers, an embedding has integer inputs, which must not take part in the promotion.
-        self.dtype = dtype or self.embedding.value.dtype
-        self._store_options(locals(), "num_embeddings features param_dtype embedding_init promote_dtype")
+        dtype = dtype or self.embedding.value.dtype
+        self._store_options(locals(), "num_embeddings features dtype param_dtype promote_dtype")
 
     def __call__(self, inputs: ArrayLike, out_sharding: ShardingLike | None = None) -> Any:
         """Look up vectors.

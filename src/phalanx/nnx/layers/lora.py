@@ -73,8 +73,8 @@ class LoRA(Layer):
         )
         # The rank is small, so that A and B have few parameters compared with a full matrix.
         shape_a, shape_b = (in_features, lora_rank), (lora_rank, out_features)
-        self.lora_a = make_parameter(lora_param_type, a_initializer, rngs.params(), shape_a, param_dtype, a_metadata)
-        self.lora_b = make_parameter(lora_param_type, b_initializer, rngs.params(), shape_b, param_dtype, b_metadata)
+        self.lora_a = make_parameter(lora_param_type, a_initializer, rngs, shape_a, param_dtype, a_metadata)
+        self.lora_b = make_parameter(lora_param_type, b_initializer, rngs, shape_b, param_dtype, b_metadata)
 
     def __call__(self, x: ArrayLike, **kwargs: Any) -> Any:
         """Compute x A B, plus the result of the module.

@@ -134,23 +134,28 @@ def _update_average(average: Any, value: Any, momentum: float) -> Any:
     return jnp.asarray(momentum * average + (1 - momentum) * value, average.dtype)
 
 
+# The constructor arguments of all normalizations that are attributes, in order.
+_OPTIONS = (
+    "num_features num_groups group_size use_running_average axis momentum epsilon dtype param_dtype use_bias use_scale "
+    "reduction_axes feature_axes axis_name axis_index_groups use_fast_variance promote_dtype"
+).split()
+
+
 class _Normalization(Layer):
     """The base class of normalizations: creates scale and bias, and stores the constructor arguments."""
 
-    def _initialize(self, arguments: Mapping[str, Any], options: str) -> None:
+    def _initialize(self, arguments: Mapping[str, Any]) -> None:
         """Create the parameters, and set attributes.
 
         Args:
           arguments: `locals()` of the constructor. An argument that a normalization does not have counts as False.
-          options: the names of further arguments to store.
         """
         shape, rngs = (arguments["num_features"],), arguments["rngs"]
         for name in ("scale", "bias"):
             used, init = arguments.get(f"use_{name}"), arguments.get(f"{name}_init")
             metadata, dtype = arguments.get(f"{name}_metadata", NO_METADATA), arguments["param_dtype"]
-            setattr(self, name, make_parameter(Param, init, rngs.params(), shape, dtype, metadata) if used else None)
-        common = "num_features epsilon dtype param_dtype use_scale axis_name axis_index_groups use_fast_variance "
-        self._store_options(arguments, f"{common} promote_dtype {options}")
+            setattr(self, name, make_parameter(Param, init, rngs, shape, dtype, metadata) if used else None)
+        self._store_options(arguments, " ".join(name for name in _OPTIONS if name in arguments))
 
     def _apply(self, x: Any, mask: Any, dims: tuple | None = None, centered: bool = True) -> Any:
         """Normalize over dimensions, by default `reduction_axes`."""
@@ -230,7 +235,7 @@ class BatchNorm(_Normalization):
     ):
         self.mean = BatchStat(jnp.zeros((num_features,), np.float32))
         self.var = BatchStat(jnp.ones((num_features,), np.float32))
-        self._initialize(locals(), "use_running_average axis momentum use_bias")
+        self._initialize(locals())
 
     def __call__(self, x: ArrayLike, use_running_average: bool | None = None, *, mask: ArrayLike | None = None) -> Any:
         """Normalize, and update the running averages unless they are used.
@@ -322,7 +327,7 @@ class LayerNorm(_Normalization):
         bias_metadata: Mapping[str, Any] = NO_METADATA,
         scale_metadata: Mapping[str, Any] = NO_METADATA,
     ):
-        self._initialize(locals(), "use_bias reduction_axes feature_axes")
+        self._initialize(locals())
 
     def __call__(self, x: ArrayLike, *, mask: ArrayLike | None = None) -> Any:
         """Normalize.
@@ -375,7 +380,7 @@ class RMSNorm(_Normalization):
         rngs: Rngs,
         scale_metadata: Mapping[str, Any] = NO_METADATA,
     ):
-        self._initialize(locals(), "reduction_axes feature_axes")
+        self._initialize(locals())
 
     def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Any:
         """Normalize.
@@ -427,7 +432,7 @@ class InstanceNorm(_Normalization):
         bias_metadata: Mapping[str, Any] = NO_METADATA,
         scale_metadata: Mapping[str, Any] = NO_METADATA,
     ):
-        self._initialize(locals(), "use_bias feature_axes")
+        self._initialize(locals())
 
     def __call__(self, x: ArrayLike, *, mask: ArrayLike | None = None) -> Any:
         """Normalize num[examples, ..., num_features].
@@ -544,7 +549,7 @@ class GroupNorm(_Normalization):
             )
         num_groups = num_groups if num_groups is not None else num_features // parts
         group_size = num_features // num_groups
-        self._initialize(locals(), "use_bias reduction_axes num_groups group_size")
+        self._initialize(locals())
 
     def __call__(self, x: ArrayLike, *, mask: ArrayLike | None = None) -> Any:
         """Normalize num[examples, ..., num_features].

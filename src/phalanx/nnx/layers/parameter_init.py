@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from phalanx.core import dtypes, get_aval, promotion, state
+from phalanx.core import ArgumentTypeError, dtypes, get_aval, promotion, state
 from phalanx.engine.cache import memoize
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.lax import convert_element_type
@@ -43,7 +43,7 @@ def _compile_initializer(init: Callable, shape: tuple, dtype: DTypeLike, shardin
 def make_parameter(
     kind: type[Variable],
     init: Callable,
-    key: PRNGKey,
+    rngs: Rngs,
     shape: Sequence[int],
     dtype: DTypeLike,
     metadata: Mapping[str, Any] = NO_METADATA,
@@ -53,22 +53,39 @@ def make_parameter(
     Args:
       kind: the type of variable.
       init: the initializer, `init(key, shape, dtype)`.
-      key: the random key.
+      rngs: random keys, from the stream `params`.
       shape: the shape.
       dtype: the dtype.
       metadata: the metadata of the variable.
 
     Returns:
       The variable.
+
+    Raises:
+      ArgumentTypeError: `rngs` are no `Rngs`, or a size is no integer.
+      ShardingError: the metadata split a dimension unevenly.
     """
+    if not isinstance(rngs, Rngs):
+        raise ArgumentTypeError(
+            "argument rngs of a layer",
+            expected="an nnx.Rngs, for the parameters",
+            got=rngs,
+            fix="pass rngs=nnx.Rngs(0)",
+        )
+    shape = tuple(shape)
+    if wrong := [n for n in shape if type(n) is not int and not isinstance(n, np.integer)]:
+        raise ArgumentTypeError(
+            "the number of features of a layer", expected="integers", got=shape, fix=f"replace {wrong[0]!r} by an int"
+        )
+    key = rngs.params()
     # Without a mesh or names, the initializer runs eagerly; inside of a trace, the variable itself adds the constraint.
     names = next((metadata[k] for k in SHARDING_KEYS if metadata.get(k) is not None), None)
     mesh = metadata.get("mesh") or state.context.mesh
-    shape = tuple(shape)
     if names is None or mesh is None or state.trace is not None or not using_eager_sharding():
         return kind(init(key, shape, dtype), **metadata)
     rules = metadata.get("sharding_rules")
     sharding = names if isinstance(names, NamedSharding) else NamedSharding(mesh, get_spec(names, rules))
+    sharding.shard_shape(shape, where="out_sharding of a parameter")
     return kind(_compile_initializer(init, shape, dtype, sharding)(key), **metadata)
 
 
@@ -160,4 +177,4 @@ class Layer(Module):
         metadata: Mapping[str, Any],
     ) -> None:
         """Set the attribute `bias` to a new parameter, or to None."""
-        self.bias = make_parameter(Param, init, rngs.params(), shape, dtype, metadata) if use_bias else None
+        self.bias = make_parameter(Param, init, rngs, shape, dtype, metadata) if use_bias else None

@@ -101,7 +101,7 @@ class WeightNorm(Layer):
         self.scales = {}
         for path, v in _matching(layer_instance, variable_filter) if use_scale else ():
             shape = tuple(v.value.shape[d] for d in sorted(d % v.value.ndim for d in self.feature_axes or ()))
-            self.scales[format_path(path)] = make_parameter(Param, scale_init, rngs.params(), shape, param_dtype)
+            self.scales[format_path(path)] = make_parameter(Param, scale_init, rngs, shape, param_dtype)
 
     def __call__(self, x: ArrayLike, *args: Any, **kwargs: Any) -> Any:
         """Call the layer with normalized weights.
