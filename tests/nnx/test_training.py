@@ -431,7 +431,7 @@ def test_shardings_are_drawn_in_notebooks():
         )
     page = display.to_html(display.draw(model))
     assert "<code>float32[4, 2] PartitionSpec(&#x27;x&#x27;, None), out_sharding=(&#x27;x&#x27;, None)</code>" in page
-    assert page.count("<table") == 1 and "CPU 3" in page and page.count("<details") == page.count("</details>")
+    assert "<table" in page and "CPU 3" in page and page.count("<details") == page.count("</details>")
 
 
 def test_models_states_and_variables_are_shown_as_text(capsys):
