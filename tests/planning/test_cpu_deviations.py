@@ -6,7 +6,7 @@ import pytest
 
 from phalanx.engine.hlo_collectives import find_communication
 from phalanx.engine.hlo_parser import HloModule
-from phalanx.planning.cpu_deviations import Deviations
+from phalanx.planning.cpu_deviations import CompiledForCpus
 
 FUSIONS = """
 %widen (w: bf16[8,4]) -> f32[8,4] {
@@ -68,5 +68,5 @@ def test_collectives_are_counted_as_other_compilers_send_them(lines, sent):
     body = "\n".join(f"  {x}" for x in (*parameters, "%k = f32[4]{0} parameter(3)", *lines)).replace("GROUPS", GROUPS)
     module = HloModule(f"{FUSIONS}\nENTRY %main () -> f32[] {{\n{body}\n}}\n")
     (run,) = [r for r in module.walk() if find_communication(module, r)]
-    found = Deviations(module).communications(run, find_communication(module, run))
+    found = CompiledForCpus(module).communications(run, find_communication(module, run))
     assert [(c.kind, c.bytes) for c in found] == sent

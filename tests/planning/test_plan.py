@@ -12,7 +12,8 @@ from tests.meshes import auto_mesh
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShardingError
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, MissingExtraError, ShardingError
+from phalanx.engine.compile_only_devices import is_installed
 from phalanx.planning import Link, Machine, OfflineCompileError, PlanError, compare
 from phalanx.sharding import AbstractMesh, NamedSharding, P
 from phalanx.testing import collectives
@@ -143,6 +144,32 @@ def gradient(w, x):
     return phalanx.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
 
 
+@pytest.mark.skipif(is_installed("tpu"), reason="the compiler is installed")
+def test_a_compiler_that_is_not_installed_is_an_error():
+    with pytest.raises(MissingExtraError) as error:
+        phalanx.plan(jnp.sin, shape((8,)), target="v5p", compiler="tpu")
+    assert message(error) == (
+        "plan, argument compiler: expected the compiler for tpu to be installed, got no package with it.\n"
+        "  Fix: pip install 'phalanx[plan-tpu]'."
+    )
+
+
+@pytest.mark.parametrize("target, compiler", [("h100", "cuda"), ("v5p", "tpu")])
+def test_compilers_of_other_devices_answer_like_the_one_for_cpus(target, compiler):
+    if not is_installed(compiler):
+        pytest.skip(f"XLA's compiler for {compiler} is not installed")
+    f, args, specs = PROGRAMS["scan, parameters over both axes"]
+    own, replaced = (
+        phalanx.plan(f, *args, mesh=AbstractMesh(SIZES, NAMES), in_shardings=specs, target=target, compiler=c)
+        for c in (compiler, "cpu")
+    )
+    assert own.memory.arguments == pytest.approx(replaced.memory.arguments, rel=0.1)
+    assert own.collectives.bytes == pytest.approx(replaced.collectives.bytes, rel=0.5)
+    assert {c.source.rpartition(":")[0] for c in own.collectives} <= {__file__}
+    if target == "h100":  # buffers of TPUs are padded to tiles
+        assert max(own.memory.timeline) == pytest.approx(own.memory.peak, rel=0.05)
+
+
 LINE = gradient.__wrapped__.__code__.co_firstlineno + 2
 
 
@@ -227,7 +254,8 @@ def test_what_cannot_be_planned_is_an_error():
         phalanx.plan(jnp.sin, x, mesh=AbstractMesh((4096,), ("i",)), in_shardings=P("i"))
     assert message(error) == (
         "plan, argument mesh: expected at most 2048 devices, which XLA for CPUs takes, got 4096 devices.\n"
-        "  Fix: plan a smaller mesh with the same shards: what a device needs depends on these."
+        "  Fix: plan a smaller mesh with the same shards, since what a device needs depends on these; or install the "
+        "compiler of the target with pip install phalanx[plan-gpu] or phalanx[plan-tpu]."
     )
     with pytest.raises(ArgumentError) as error:
         phalanx.plan(jnp.sin, x, target="abacus")
@@ -239,6 +267,11 @@ def test_what_cannot_be_planned_is_an_error():
         phalanx.plan(jnp.sin, x, target=3)
     assert message(error) == (
         "plan, argument target: expected a name or a Machine, got 3.\n  Fix: pass a name such as 'h100'."
+    )
+    with pytest.raises(ArgumentError) as error:
+        phalanx.plan(jnp.sin, x, target="h100", compiler="tpu")
+    assert message(error) == (
+        "plan, argument compiler: expected cpu or cuda for the target h100, got 'tpu'.\n  Fix: leave it out."
     )
 
     def inspected(x):

@@ -1,8 +1,8 @@
 """Compiling for devices that are not attached, in a child process that has them as far as XLA needs.
 
-XLA's CPU client takes any number of virtual devices, and a compiler that runs in a process of its own can neither slow
-this one down nor end it. The partitioner's questions about custom calls whose partitioning is Python code are answered
-by this process, which has that code: the child sends each over its standard output and waits for the answer.
+A compiler in a process of its own can neither slow this one down nor end it. The partitioner's questions about custom
+calls whose partitioning is Python code are answered by this process, which has that code: the child sends each over its
+standard output and waits for the answer.
 
 `phalanx.planning` calls `compile_offline`; the child runs `main`.
 """
@@ -16,18 +16,16 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-import jaxlib.version
+from jaxlib._jax import DeviceList
 
-from phalanx.engine import client, compiler, custom_call_partitioner, custom_call_targets, mlir, stablehlo
+from phalanx.engine import compiler, custom_call_partitioner, custom_call_targets, mlir, stablehlo
 from phalanx.engine.child_process import start_child
+from phalanx.engine.compile_only_devices import Topology, make_devices
 from phalanx.engine.custom_call_partitioner import HloSharding, OpSharding, PartitionedCall
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.mlir import ir
-
-MAX_CPU_DEVICES: Final = 2048
-"""The number of virtual devices up to which XLA's CPU client compiles for one process."""
 
 Split = Callable[[str, str, Sequence[HloSharding], Sequence[HloSharding]], PartitionedCall]
 
@@ -60,6 +58,7 @@ class OfflineProgram(NamedTuple):
 
 def compile_offline(
     module: Any,
+    topology: Topology,
     num_partitions: int,
     split: Split,
     targets: Sequence[str],
@@ -71,7 +70,8 @@ def compile_offline(
     """Compile a module for devices that need not be attached.
 
     Args:
-      module: the MLIR module, lowered for CPUs.
+      module: the MLIR module, lowered for the platform of the devices.
+      topology: the devices.
       num_partitions: the number of devices.
       split: answers the partitioner's questions: takes the target of a custom call, its configuration, and the
         shardings of its operands and results.
@@ -90,6 +90,7 @@ def compile_offline(
     module.operation.write_bytecode(code)
     order = {
         "length": code.tell(),
+        "topology": topology,
         "num_partitions": num_partitions,
         "targets": list(targets),
         "propagate_to_outputs": list(propagate_to_outputs),
@@ -172,27 +173,26 @@ def main() -> None:
     """Serve `compile_offline` in the child."""
     parent = _Parent()
     order = json.loads(sys.stdin.buffer.readline())
-    num_devices = order["num_partitions"]
-    client.configure(num_cpu_devices=num_devices, platforms=("cpu",))
-    for target in order["targets"]:
-        custom_call_partitioner.register(target, "cpu", lambda *question, target=target: parent.ask(target, *question))
-    context = mlir.make_context()
-    module = ir.Module.parse(sys.stdin.buffer.read(order["length"]), context)
-    known = custom_call_targets.known_targets("cpu")
+    topology = Topology(*order["topology"])
+    devices, name = make_devices(topology, order["num_partitions"])
+    if topology.platform in custom_call_partitioner.PLATFORMS:
+        for target in order["targets"]:
+            custom_call_partitioner.register(
+                target, topology.platform, lambda *question, target=target: parent.ask(target, *question)
+            )
+    module = ir.Module.parse(sys.stdin.buffer.read(order["length"]), mlir.make_context())
+    known = custom_call_targets.known_targets(topology.platform)
     for target in stablehlo.custom_calls(module):
         if target in known:
-            custom_call_targets.require(target, "cpu")
-    executable = compiler.compile_module(
-        module,
-        client.devices("cpu")[:num_devices],
-        propagate_to_outputs=order["propagate_to_outputs"],
-        host_callbacks=[_not_called] * order["num_callbacks"],
-        options=order["options"],
-        is_cacheable=False,
-    )
+            custom_call_targets.require(target, topology.platform)
+    options = compiler.make_compile_options(devices, order["propagate_to_outputs"], order["options"])
+    if topology.platform == "cpu":
+        callbacks = [[_not_called] * n] if (n := order["num_callbacks"]) else []
+        executable = compiler.backend_compile_and_load(devices[0].client, module, devices, options, *callbacks)
+    else:
+        executable = devices[0].client.compile(module, DeviceList(tuple(devices)), options)
     stats = compiler.memory_stats(executable)
     memory = {name: n for name in dir(stats) if isinstance(n := getattr(stats, name), int) and not name.startswith("_")}
-    name = f"XLA for CPUs, jaxlib {jaxlib.version.__version__}"
     parent.send({"program": {"text": compiler.hlo_text(executable), "memory": memory, "compiler": name}})
     os._exit(0)  # without destructors, which would wait for the threads of all devices
 

@@ -30,11 +30,11 @@ class _Place(NamedTuple):
     around: Computation | None = None
 
 
-class Deviations:
-    """The deviations in one module.
+class AsCompiled:
+    """A module whose compiler is the one that answers for its devices.
 
     Args:
-      module: the module, compiled for CPUs.
+      module: the module.
     """
 
     def __init__(self, module: HloModule) -> None:
@@ -42,9 +42,21 @@ class Deviations:
         self._traffic = Traffic(module)
 
     def operand_bits(self, of: Instruction, computation: Computation) -> int:
+        """The bits of the operands of a product."""
+        return type_bits(computation[of.operands[0]].type)
+
+    def communications(self, run: Execution, found: Communication) -> Iterator[Communication]:
+        """The collectives that the devices run for one that an instruction starts."""
+        yield found
+
+
+class CompiledForCpus(AsCompiled):
+    """A module compiled for CPUs in place of other devices."""
+
+    def operand_bits(self, of: Instruction, computation: Computation) -> int:
         """The bits of the operands of a product, before they were widened."""
         widened = all(self._is_widened(_Place(x, computation)) for x in of.operands[:2])
-        return 16 if widened else type_bits(computation[of.operands[0]].type)
+        return 16 if widened else super().operand_bits(of, computation)
 
     def communications(self, run: Execution, found: Communication) -> Iterator[Communication]:
         """The collectives that an accelerator would run in place of one that an instruction starts."""

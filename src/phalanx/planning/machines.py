@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from phalanx.core import ArgumentError, ArgumentTypeError
+from phalanx.engine.compile_only_devices import Topology
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,53 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """The figures of a GPU from which XLA chooses kernels and fusions.
+
+    Args:
+      name: the name under which XLA knows it.
+      capability: the CUDA compute capability, major and minor.
+      cores: the number of multiprocessors.
+      lanes: single-precision units of each.
+      shared_memory: of each, in bytes.
+      cache: the second-level cache, in bytes.
+      clock: in GHz.
+
+    Examples:
+      >>> Gpu("NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 233472, 50 << 20, 1.98).cores
+      132
+    """
+
+    name: str
+    capability: tuple[int, int]
+    cores: int
+    lanes: int
+    shared_memory: int
+    cache: int
+    clock: float
+
+    def describe(self, memory: float, bandwidth: float) -> str:
+        """XLA's `GpuTargetConfigProto` as text, for a GPU with that memory in bytes and bandwidth in bytes/s."""
+        major, minor = self.capability
+        return f"""
+            gpu_device_info {{
+              threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
+              block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+              registers_per_core_limit: 65536 registers_per_block_limit: 65536
+              shared_memory_per_block: 49152 shared_memory_per_core: {self.shared_memory}
+              shared_memory_per_block_optin: {self.shared_memory - 1024}
+              core_count: {self.cores} fpus_per_core: {self.lanes} clock_rate_ghz: {self.clock}
+              l2_cache_size: {self.cache} memory_bandwidth: {int(bandwidth)} device_memory_size: {int(memory)}
+              cuda_compute_capability {{ major: {major} minor: {minor} }}
+            }}
+            platform_name: "CUDA"
+            dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+            runtime_version {{ major: 13 minor: 0 patch: 0 }}
+            device_description_str: "{self.name}"
+        """
+
+
+@dataclass(frozen=True)
 class Machine:
     """Devices of one kind and the links between them.
 
@@ -44,6 +92,8 @@ class Machine:
       link: between devices of one domain.
       domain: the number of devices that such links connect; None if it is all of them, as in a torus.
       network: between devices of different domains.
+      gpu: for GPUs, what XLA's compiler for CUDA needs to know of one.
+      torus: for TPUs, the number of dimensions of the torus that XLA's compiler for TPUs knows under `name`.
 
     Examples:
       >>> Machine("mine", 32e9, {16: 275e12}, 1.2e12, Link(90e9, 1e-6)).domain is None
@@ -57,6 +107,24 @@ class Machine:
     link: Link
     domain: int | None = None
     network: Link | None = None
+    gpu: Gpu | None = None
+    torus: int | None = None
+
+    @property
+    def platform(self) -> str:
+        """The platform of its compiler: "cuda", "tpu", or "cpu" if there is none."""
+        return "cuda" if self.gpu is not None else "tpu" if self.torus is not None else "cpu"
+
+    def topology(self, num_devices: int) -> Topology:
+        """The devices for which a compiler made for this machine compiles; CPU devices if there is none."""
+        if self.gpu is not None:
+            hosts, per_host = divmod(num_devices, 8)
+            shape = f"1x1x{num_devices}" if per_host or not hosts else f"1x{hosts}x8"
+            return Topology("cuda", shape, self.gpu.describe(self.memory, self.bandwidth))
+        if self.torus is not None:
+            sizes = _split_evenly(num_devices, self.torus)
+            return Topology("tpu", f"{self.name}:{'x'.join(map(str, sizes))}")
+        return Topology("cpu")
 
     def contraction_seconds(self, flops: float, bits: int) -> float:
         """Time of a matrix product at the peak rate for operands of at least that width."""
@@ -87,24 +155,39 @@ class Machine:
         return rounds * (link.latency * math.ceil(math.log2(k)) + nbytes * (k - 1) / k / link.bandwidth)
 
 
+def _split_evenly(number: int, parts: int) -> list[int]:
+    """Factors of a number that differ as little as possible, the largest first."""
+    if parts == 1:
+        return [number]
+    least = int(round(number ** (1 / parts), 9))
+    smallest = next(n for n in range(least, 0, -1) if number % n == 0)
+    return [*_split_evenly(number // smallest, parts - 1), smallest]
+
+
 _NVLINK_3, _NVLINK_4, _NVLINK_5 = (Link(bandwidth, 3e-6) for bandwidth in (300e9, 450e9, 900e9))
 # 32-bit operands at the rate of TF32, the default precision of XLA on GPUs.
 _HOPPER = {8: 1979e12, 16: 989e12, 32: 494e12, 64: 67e12}
 
+_A100 = Gpu("NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 167936, 40 << 20, 1.41)
+_H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 233472, 50 << 20, 1.98)
+_H200 = Gpu("NVIDIA H200", (9, 0), 132, 128, 233472, 50 << 20, 1.98)
+_B200 = Gpu("NVIDIA B200", (10, 0), 148, 128, 233472, 126 << 20, 1.965)
+_BLACKWELL = {8: 4500e12, 16: 2250e12, 32: 1125e12, 64: 37e12}
+_NETWORK, _FAST_NETWORK = Link(25e9, 1e-5), Link(50e9, 1e-5)
+
 MACHINES = {
     machine.name: machine
     for machine in (
-        Machine("a100", 80e9, {16: 312e12, 32: 156e12, 64: 19.5e12}, 2.04e12, _NVLINK_3, 8, Link(25e9, 1e-5)),
-        Machine("h100", 80e9, _HOPPER, 3.35e12, _NVLINK_4, 8, Link(50e9, 1e-5)),
-        Machine("h200", 141e9, _HOPPER, 4.8e12, _NVLINK_4, 8, Link(50e9, 1e-5)),
-        Machine(
-            "b200", 180e9, {8: 4500e12, 16: 2250e12, 32: 1125e12, 64: 37e12}, 7.7e12, _NVLINK_5, 8, Link(50e9, 1e-5)
-        ),
-        # One ring of the torus, in both directions. Products of 32-bit operands take several passes of 16 bits.
+        Machine("a100", 80e9, {16: 312e12, 32: 156e12, 64: 19.5e12}, 2.04e12, _NVLINK_3, 8, _NETWORK, _A100),
+        Machine("h100", 80e9, _HOPPER, 3.35e12, _NVLINK_4, 8, _FAST_NETWORK, _H100),
+        Machine("h200", 141e9, _HOPPER, 4.8e12, _NVLINK_4, 8, _FAST_NETWORK, _H200),
+        Machine("b200", 180e9, _BLACKWELL, 7.7e12, _NVLINK_5, 8, _FAST_NETWORK, _B200),
+        # One ring of the torus, in both directions. Products of 32-bit operands take several passes of 16 bits. The
+        # compiler counts the two cores of a chip of v4 and 7x as two devices, so it does not answer for these.
         Machine("v4", 32e9, {16: 275e12, 32: 46e12}, 1.23e12, Link(90e9, 1e-6)),
-        Machine("v5e", 16e9, {8: 394e12, 16: 197e12, 32: 33e12}, 0.82e12, Link(90e9, 1e-6)),
-        Machine("v5p", 95e9, {8: 918e12, 16: 459e12, 32: 77e12}, 2.77e12, Link(180e9, 1e-6)),
-        Machine("v6e", 32e9, {8: 1836e12, 16: 918e12, 32: 153e12}, 1.64e12, Link(180e9, 1e-6)),
+        Machine("v5e", 16e9, {8: 394e12, 16: 197e12, 32: 33e12}, 0.82e12, Link(90e9, 1e-6), torus=2),
+        Machine("v5p", 95e9, {8: 918e12, 16: 459e12, 32: 77e12}, 2.77e12, Link(180e9, 1e-6), torus=3),
+        Machine("v6e", 32e9, {8: 1836e12, 16: 918e12, 32: 153e12}, 1.64e12, Link(180e9, 1e-6), torus=2),
         Machine("tpu7x", 192e9, {8: 4614e12, 16: 2307e12, 32: 385e12}, 7.38e12, Link(180e9, 1e-6)),
     )
 }

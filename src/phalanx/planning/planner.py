@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import PhalanxError, ShapeDtypeStruct
-from phalanx.engine import offline_compiler
+from phalanx.core import ArgumentError, MissingExtraError, PhalanxError, ShapeDtypeStruct
+from phalanx.engine.compile_only_devices import MAX_CPU_DEVICES, Topology, is_installed
 from phalanx.engine.hlo_collectives import find_communication
 from phalanx.engine.hlo_parser import HloModule
-from phalanx.planning.cpu_deviations import Deviations
+from phalanx.planning.cpu_deviations import AsCompiled, CompiledForCpus
 from phalanx.planning.machines import Machine, find_machine
 from phalanx.planning.plan_record import Plan
 from phalanx.planning.planned_memory import measure_memory
@@ -28,6 +28,12 @@ from phalanx.spmd.jit import jit
 from phalanx.spmd.sharding_resolution import resolve_prefix_shardings
 from phalanx.spmd.stages import Lowered
 from phalanx.tree import tree_flatten, tree_unflatten
+
+_EXTRAS = {"cuda": "plan-gpu", "tpu": "plan-tpu"}
+_NOTES = {
+    "cuda": ("Kernels are chosen without measuring them, and NCCL's own buffers are not counted.",),
+    "tpu": ("Single buffers are shown without the padding of their tiles, which the total includes.",),
+}
 
 
 class PlanError(PhalanxError, ValueError):
@@ -48,6 +54,7 @@ def plan(
     mesh: Mesh | AbstractMesh | None = None,
     in_shardings: Any = None,
     target: str | Machine | None = None,
+    compiler: str | None = None,
 ) -> Plan:
     """Plan a function on a mesh whose devices need not exist here: memory, communication and time of each device.
 
@@ -60,7 +67,9 @@ def plan(
       mesh: the mesh over which the specs of the arguments are laid; by default the one of their own shardings.
       in_shardings: a tree prefix of the arguments with a spec or sharding for each; None keeps the argument's own.
       target: the machine, such as "h100" or "v5p", or a `phalanx.planning.Machine`; it adds times and the check that
-        the program fits. None and "cpu" plan for the CPU devices for which the compiler answers.
+        the program fits. None and "cpu" plan for CPU devices.
+      compiler: "cuda" or "tpu" for the compiler of the target, or "cpu" for XLA for CPUs in its place; by default the
+        first of them that is installed.
 
     Returns:
       The plan.
@@ -68,7 +77,8 @@ def plan(
     Raises:
       PlanError: the mesh has more devices than the compiler takes.
       OfflineCompileError: the compiler failed.
-      ArgumentError: the target is unknown.
+      ArgumentError: the target or the compiler is unknown.
+      MissingExtraError: the compiler is not installed.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -81,20 +91,23 @@ def plan(
       (262144, [('all-reduce', 65536, ('model',))])
     """
     machine = find_machine(target)
-    lowered = _lower(fun, args, mesh, in_shardings)
+    platform = _choose_platform(machine, compiler)
+    lowered = _lower(fun, args, mesh, in_shardings, platform)
     num_devices = len(lowered.program.devices)
-    if num_devices > offline_compiler.MAX_CPU_DEVICES:
+    if platform == "cpu" and num_devices > MAX_CPU_DEVICES:
         raise PlanError(
             "plan, argument mesh",
-            expected=f"at most {offline_compiler.MAX_CPU_DEVICES} devices, which XLA for CPUs takes",
+            expected=f"at most {MAX_CPU_DEVICES} devices, which XLA for CPUs takes",
             got=f"{num_devices} devices",
-            fix="plan a smaller mesh with the same shards: what a device needs depends on these",
+            fix="plan a smaller mesh with the same shards, since what a device needs depends on these; or install the "
+            "compiler of the target with pip install phalanx[plan-gpu] or phalanx[plan-tpu]",
         )
-    answer = lowered.compile_offline()
+    topology = Topology("cpu") if machine is None or platform == "cpu" else machine.topology(num_devices)
+    answer = lowered.compile_offline(topology)
     module = HloModule(answer.text)
     kept, names = lowered.program.kept, lowered.input_paths
     program_mesh = find_mesh(lowered.program)
-    collectives, time, notes = _read_communication(module, lowered.program.devices, program_mesh, machine)
+    collectives, time, notes = _read_communication(module, lowered.program.devices, program_mesh, machine, platform)
     return Plan(
         name=lowered.fun_name,
         mesh=dict(program_mesh.shape) if program_mesh is not None else {},
@@ -113,14 +126,38 @@ def plan(
     )
 
 
-def _lower(fun: Callable[..., Any], args: tuple[Any, ...], mesh: Mesh | AbstractMesh | None, specs: Any) -> Lowered:
-    """Lower a function for CPUs, with shardings of its arguments over a mesh."""
+def _choose_platform(machine: Machine | None, compiler: str | None) -> str:
+    """The platform whose compiler answers."""
+    own = "cpu" if machine is None else machine.platform
+    if compiler is None:
+        return own if is_installed(own) else "cpu"
+    if compiler not in {own, "cpu"}:
+        raise ArgumentError(
+            "plan, argument compiler",
+            expected=" or ".join(sorted({own, "cpu"})) + f" for the target {machine.name if machine else 'cpu'}",
+            got=repr(compiler),
+            fix="leave it out",
+        )
+    if not is_installed(compiler):
+        raise MissingExtraError(
+            "plan, argument compiler",
+            expected=f"the compiler for {compiler} to be installed",
+            got="no package with it",
+            fix=f"pip install 'phalanx[{_EXTRAS[compiler]}]'",
+        )
+    return compiler
+
+
+def _lower(
+    fun: Callable[..., Any], args: tuple[Any, ...], mesh: Mesh | AbstractMesh | None, specs: Any, platform: str
+) -> Lowered:
+    """Lower a function for a platform, with shardings of its arguments over a mesh."""
     leaves, tree = tree_flatten(args)
     with use_mesh(mesh) if mesh is not None else contextlib.nullcontext():
         declared = resolve_prefix_shardings(specs, args, "plan, in_shardings")
         shapes = [_place(x, sharding, mesh) for x, sharding in zip(leaves, declared, strict=True)]
         traced = (fun if hasattr(fun, "trace") else jit(fun)).trace(*tree_unflatten(tree, shapes))
-        return traced.lower(lowering_platforms=("cpu",))
+        return traced.lower(lowering_platforms=(platform,))
 
 
 def _place(x: Any, declared: Any, mesh: Mesh | AbstractMesh | None) -> Any:
@@ -136,31 +173,36 @@ def _place(x: Any, declared: Any, mesh: Mesh | AbstractMesh | None) -> Any:
 
 
 def _read_communication(
-    module: HloModule, devices: Sequence[Any], mesh: Mesh | None, machine: Machine | None
+    module: HloModule, devices: Sequence[Any], mesh: Mesh | None, machine: Machine | None, platform: str
 ) -> tuple[Collectives, TimeEstimate | None, tuple[str, ...]]:
     """The collectives, the time, and the corrections of the compiler's answer for a machine."""
-    deviations = Deviations(module)
+    is_replaced = machine is not None and platform == "cpu"
+    reading = CompiledForCpus(module) if is_replaced else AsCompiled(module)
     found: list[Collective] = []
     seconds: dict[str, float] = {}
-    as_compiled = corrected = 0
+    as_compiled = 0
     for run in module.walk() if len(devices) > 1 else ():
         compiled = find_communication(module, run)
         if compiled is None or name_axes(compiled, devices, mesh) is None:
             continue
-        for c in deviations.communications(run, compiled) if machine is not None else (compiled,):
+        as_compiled += compiled.bytes * run.executions
+        for c in reading.communications(run, compiled):
             collective, _ = name_axes(c, devices, mesh)  # type: ignore[misc]  # its groups are those of `compiled`
             if machine is not None:
                 each = machine.collective_seconds(c.kind, c.bytes, collective.groups)
                 collective = collective._replace(seconds=each)
                 seconds[run.name] = seconds.get(run.name, 0.0) + each * collective.executions
             found.append(collective)
-            corrected += c.bytes * run.executions
-        as_compiled += compiled.bytes * run.executions
-    if machine is None:
-        return Collectives(found), None, ()
-    notes = (
-        f"XLA for CPUs answered for {machine.name}. It sends values of 16 bits as 32 and has no reduce-scatter: "
-        f"{as_compiled:,} bytes of collectives are counted as {corrected:,}. Temporaries of 16 bits may "
-        "be counted as 32.",
+    collectives = Collectives(found)
+    time = None if machine is None else estimate_time(module, machine, seconds, reading.operand_bits)
+    if machine is None or not is_replaced:
+        return collectives, time, _NOTES.get(platform, ())
+    return (
+        collectives,
+        time,
+        (
+            f"XLA for CPUs answered for {machine.name}. It sends values of 16 bits as 32 and has no reduce-scatter: "
+            f"{as_compiled:,} bytes of collectives are counted as {collectives.bytes:,}. Temporaries of 16 bits may "
+            "be counted as 32.",
+        ),
     )
-    return Collectives(found), estimate_time(module, machine, seconds, deviations.operand_bits), notes

@@ -47,6 +47,7 @@ from phalanx.engine import (
     offline_compiler,
     unwrap_callback_error,
 )
+from phalanx.engine.compile_only_devices import Topology
 from phalanx.runtime import (
     engine_options as engine_options,  # declares the options that concern the engine
     in_flight,
@@ -151,8 +152,8 @@ class LoweredProgram:
             run_checks.check_no_collectives(compiled, state.context.no_collectives)
         return compiled
 
-    def compile_offline(self, options: dict | None = None) -> offline_compiler.OfflineProgram:
-        """Compile in another process for devices that need not be attached; the program must be lowered for CPUs.
+    def compile_offline(self, topology: Topology, options: dict | None = None) -> offline_compiler.OfflineProgram:
+        """Compile in another process for devices that need not be attached, of the platform it is lowered for.
 
         Raises:
           ShardingError: the program calls back into this process with the shardings that the compiler chooses.
@@ -168,12 +169,13 @@ class LoweredProgram:
             )
         return offline_compiler.compile_offline(
             module.module,
+            topology,
             len(self.devices),
             split_call,
             partitioned_targets(),
             propagate_to_outputs=[s is None for s in self.out_shardings],
             num_callbacks=len(module.host_callbacks),
-            options=_QUICK | (options or {}),
+            options=(_QUICK if topology.platform == "cpu" else {}) | (options or {}),
         )
 
     def _report(self, inspection: Inspection) -> None:

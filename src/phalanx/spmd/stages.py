@@ -31,6 +31,7 @@ from phalanx.core import (
     state,
 )
 from phalanx.engine import api_boundary_class, client, compiler, offline_compiler, stablehlo
+from phalanx.engine.compile_only_devices import Topology
 from phalanx.runtime import (
     Array,
     ArrayType,
@@ -384,13 +385,16 @@ class Lowered(_LaterStage):
         warn_unused_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
         return Compiled(traced, program, self.refs)
 
-    def compile_offline(self) -> offline_compiler.OfflineProgram:
-        """Compile the program, lowered for CPUs, in another process for devices that need not be attached.
+    def compile_offline(self, topology: Topology) -> offline_compiler.OfflineProgram:
+        """Compile the program in another process for devices that need not be attached.
+
+        Args:
+          topology: the devices, of the platform that the program is lowered for.
 
         Returns:
           The compiler's answer, which can be read, but not run.
         """
-        return self.program.compile_offline(self._traced.compiler_options)
+        return self.program.compile_offline(topology, self._traced.compiler_options)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text.
