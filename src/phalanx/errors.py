@@ -16,6 +16,7 @@ _LAZY = {
     "KeyReuseError": "phalanx.random.key_reuse",
     "NonConcreteBooleanIndexError": "phalanx.numpy.indexing.index_expression",
     "ProcessesDifferError": "phalanx.spmd.multihost_utils",
+    "ProcessFailure": "phalanx.engine.failure_watch",
     "ProgramMismatchError": "phalanx.engine.error_record",
     "TraceContextError": "phalanx.nnx.trace_level",
 }

@@ -15,7 +15,7 @@ import traceback
 def main(address: str, count: str, number: str, checks: str, commands: str, outcomes: str) -> None:
     import phalanx
 
-    phalanx.distributed.initialize(address, int(count), int(number), initialization_timeout=120)
+    phalanx.distributed.initialize(address, int(count), int(number), heartbeat_timeout_seconds=120)
     spec = importlib.util.spec_from_file_location("checks", checks)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -7,8 +7,10 @@ collectives of its devices (Gloo on CPUs, NCCL on GPUs). Every process then star
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +20,8 @@ from phalanx.distributed.cluster_detection import detect
 from phalanx.engine import client, coordination_service
 from phalanx.engine.coordination import Coordinator, bind_address, make_cpu_collectives, own_address
 from phalanx.engine.environment_variables import read_option_variable
+from phalanx.engine.failure_watch import FailureWatch
+from phalanx.engine.tcp_sockets import listening_ports
 
 # Set by `phalanx launch`, which runs the coordination service itself.
 SERVICE_IS_RUNNING = "PHALANX_COORDINATION_SERVICE_IS_RUNNING"
@@ -30,6 +34,7 @@ class _Session:
     coordinator: Coordinator | None
     service: subprocess.Popen[str] | None
     shutdown_seconds: float
+    watch: FailureWatch | None = None
 
 
 _current: list[_Session] = []  # at most one
@@ -42,6 +47,8 @@ def initialize(
     local_device_ids: int | Sequence[int] | None = None,
     cluster_detection_method: str | None = None,
     initialization_timeout: float = 300,
+    heartbeat_timeout_seconds: float = 10,
+    stuck_timeout_seconds: float = 600,
     shutdown_timeout_seconds: float = 300,
     coordinator_bind_address: str | None = None,
 ) -> None:
@@ -63,9 +70,14 @@ def initialize(
       cluster_detection_method: the only environment to look at ("phalanx", "slurm", "ompi", "torchrun" or
         "kubernetes"), or "deactivate" for none. By default the first one that is there.
       initialization_timeout: how long to wait for the other processes, in seconds.
+      heartbeat_timeout_seconds: the time without a sign of life after which a process counts as dead.
+      stuck_timeout_seconds: how long a launch or a wait of this process waits for a process that is alive but does not
+        come; after a quarter of it, a warning is logged.
       shutdown_timeout_seconds: how long `shutdown` waits for the other processes.
       coordinator_bind_address: the address on which process 0 listens; by default the port of `coordinator_address` on
         all networks of its machine.
+
+    After it, the failure of another process raises `errors.ProcessFailure` in this one.
 
     Raises:
       ArgumentError: arguments are missing and the environment does not give them, or gives them in part only.
@@ -92,14 +104,18 @@ def initialize(
         own = coordinator_bind_address or read_option_variable("coordinator_bind_address") or bind_address(address)
         service = coordination_service.start(own, count)
     coordinator = Coordinator.connect(address, number, count, seconds=initialization_timeout)
-    client.configure(
-        cluster=client.Cluster(
-            coordinator,
-            make_cpu_collectives(coordinator, own_address(address)),
-            _choose_local_devices(local_device_ids, found.get("local_process_id"), os.environ),
-        )
+    before = listening_ports()
+    collectives = make_cpu_collectives(coordinator, own_address(address))
+    local_devices = _choose_local_devices(local_device_ids, found.get("local_process_id"), os.environ)
+    client.configure(cluster=client.Cluster(coordinator, collectives, local_devices))
+    ports = coordinator.exchange("distributed.initialize", json.dumps(sorted(listening_ports() - before)))
+    watch = FailureWatch(
+        coordinator,
+        dead_after=heartbeat_timeout_seconds,
+        stuck_after=stuck_timeout_seconds,
+        ports={port for text in ports for port in json.loads(text)},
     )
-    _current.append(_Session(coordinator, service, shutdown_timeout_seconds))
+    _current.append(_Session(coordinator, service, shutdown_timeout_seconds, watch))
     # A process that started them later would wait for the others to do so, too.
     client.start_all_platforms()
 
@@ -134,7 +150,8 @@ def _disconnect() -> None:
     if not _current:
         return
     session = _current.pop()
-    if session.coordinator is not None:
+    if session.coordinator is not None and session.watch is not None:
+        session.watch.stop(getattr(sys, "last_exc", getattr(sys, "last_value", None)))
         session.coordinator.disconnect()
     if session.service is not None and session.service.stdin is not None:
         session.service.stdin.close()

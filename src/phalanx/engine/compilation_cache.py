@@ -122,6 +122,23 @@ def make_key(module: Any, compile_options: Any, devices: Sequence[Device]) -> st
     return digest.hexdigest()
 
 
+def make_fingerprint(module: Any, devices: Sequence[Device]) -> str:
+    """Make a digest of a program that is equal in all processes that have the same program.
+
+    Args:
+      module: the MLIR module; its source locations are ignored.
+      devices: the devices of the program, in partition order.
+
+    Returns:
+      The digest, in hexadecimal.
+    """
+    import hashlib
+
+    digest = hashlib.blake2b(repr([device.id for device in devices]).encode(), digest_size=16)
+    digest.update(_bytes_without_locations(module))
+    return digest.hexdigest()
+
+
 def _bytes_without_locations(module: Any) -> bytes:
     from jaxlib.mlir import passmanager
 

@@ -12,14 +12,17 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from jaxlib import _jax
 
 from phalanx.engine.coordination_service import NEVER
 from phalanx.engine.error_record import CoordinationError, ProgramMismatchError
 from phalanx.engine.runtime_errors import XlaRuntimeError
+
+if TYPE_CHECKING:
+    from phalanx.engine.failure_watch import FailureWatch
 
 _POLL = 1.0  # seconds of one wait inside jaxlib, in which this process cannot be told of a failure
 
@@ -91,6 +94,11 @@ def bind_address(coordinator_address: str) -> str:
     return f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
 
 
+def group_name(among: Sequence[int] | None) -> str:
+    """The name of a group of processes; None stands for all of them."""
+    return "all" if among is None else ",".join(map(str, among))
+
+
 class Coordinator:
     """A connected process of a distributed program.
 
@@ -104,7 +112,7 @@ class Coordinator:
         self.client = client
         self.process_id = process_id
         self.num_processes = num_processes
-        self.check: Callable[[], None] = lambda: None  # raises if it is known that another process has failed
+        self.watch: FailureWatch | None = None
         self._exchanges: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._preemption: Any = None
@@ -170,10 +178,12 @@ class Coordinator:
           CoordinationError: a process did not come in time, or the service was lost.
         """
         processes = range(self.num_processes) if among is None else among
-        group = "all" if among is None else ",".join(map(str, among))
+        group = group_name(among)
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._lock:
             self._exchanges[group] += 1
+            if self.watch is not None:
+                self.watch.begin(group, label)
             prefix = f"phalanx/exchange/{group}/"
             number = self._exchanges[group]
             self.client.key_value_set(f"{prefix}{number}/{self.process_id}", json.dumps([label, value]))
@@ -211,7 +221,8 @@ class Coordinator:
             try:
                 return self.client.blocking_key_value_get(key, max(1, int(left * 1000)))
             except XlaRuntimeError as error:
-                self.check()
+                if self.watch is not None:
+                    self.watch.check()
                 late = deadline is not None and time.monotonic() >= deadline
                 if not late and str(error).startswith("DEADLINE_EXCEEDED"):
                     continue

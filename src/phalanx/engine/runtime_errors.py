@@ -12,6 +12,7 @@ import re
 import threading
 import traceback
 import types
+from collections.abc import Callable
 
 from jaxlib._jax import JaxRuntimeError as XlaRuntimeError
 
@@ -25,6 +26,11 @@ _kept: collections.OrderedDict[int, BaseException] = collections.OrderedDict()  
 _frames: collections.deque[list[types.FrameType]] = collections.deque()  # of the callbacks that failed last
 _late: list[BaseException] = []  # the failures that were not raised into XLA
 _lock = threading.Lock()
+
+# Filled in programs of several processes: functions that find the failed process behind an error, and functions to call
+# with an exception of a callback that is raised later.
+explain_process_failure: list[Callable[[XlaRuntimeError], BaseException]] = []
+on_late_failure: list[Callable[[BaseException], None]] = []
 
 
 def keep_failure(error: BaseException) -> RuntimeError:
@@ -54,6 +60,8 @@ def keep_late_failure(error: BaseException) -> None:
     """
     if not _late:  # The others are not raised, and would hold their operands.
         _late.append(error)
+    for notify in on_late_failure:
+        notify(error)
 
 
 def raise_late_failure() -> None:
@@ -67,13 +75,15 @@ def raise_late_failure() -> None:
 
 
 def unwrap_callback_error(error: XlaRuntimeError) -> BaseException:
-    """Find the exception of a Python callback behind XLA's error.
+    """Find the exception of a Python callback, or the failure of another process, behind XLA's error.
 
     Args:
       error: the error of compiling or running a program, or of waiting for its results.
 
     Returns:
-      The callback's own exception, or `error` itself if no callback caused it.
+      The exception behind it, or `error` itself if there is none.
     """
     mark = _FIND_MARK.search(str(error))
-    return error if mark is None else _kept.get(int(mark[1]), error)
+    if mark is not None:
+        return _kept.get(int(mark[1]), error)
+    return explain_process_failure[0](error) if explain_process_failure else error

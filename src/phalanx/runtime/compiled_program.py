@@ -40,6 +40,7 @@ from phalanx.engine import (
     XlaRuntimeError,
     buffers,
     client,
+    compilation_cache,
     compiler,
     custom_call_partitioner,
     explicit_transfer,
@@ -368,7 +369,7 @@ class CompiledProgram:
             for v, s, m in outputs
         ]
         self._handlers = [_make_result_handler(t) for t in self.out_types]
-        run = executable.execute_sharded
+        run = _watch_launches(executable.execute_sharded, lowered)
         if lowered.kept is not None or lowered.constants:
             run = _select_arguments(run, lowered.kept, lowered.constants)
         # Devices wait for each other in collectives, which have channels, and for Python in effects.
@@ -408,6 +409,24 @@ class CompiledProgram:
         if self.has_ordered_effects:
             in_flight.effects_barrier()
         return list(map(Array, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))
+
+
+def _watch_launches(run: Callable, lowered: LoweredProgram) -> Callable:
+    """The execution of a program, watched if it is over several processes of a distributed program."""
+    coordinator = client.coordinator()
+    processes = () if coordinator is None else sorted({device.process_index for device in lowered.devices})
+    if coordinator is None or coordinator.watch is None or len(processes) < 2:
+        return run
+    program, name = lowered.program, lowered.program.debug_name
+    shardings = [
+        f"{kind} {i}: {sharding}"
+        for kind, each in (("argument", lowered.in_shardings), ("result", lowered.out_shardings))
+        for i, sharding in enumerate(each)
+    ]
+    fingerprint = compilation_cache.make_fingerprint(lowered.module.module, lowered.devices)
+    return coordinator.watch.watch_launches(
+        run, name, fingerprint, processes, lambda: [*program.pretty_print(source_info=True).splitlines(), *shardings]
+    )
 
 
 def _make_result_handler(t: ArrayType) -> Any:

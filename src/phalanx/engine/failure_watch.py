@@ -1,0 +1,378 @@
+"""The failure watch: each process of a distributed program notices when another one dies, stops, hangs or raises.
+
+A thread of each process publishes a record in the coordination service, several times in a second: how many programs
+the process has launched, a running hash of them, and the line of the user's program that it is at. It reads the records
+of the others. If one shows a failure, the watch cuts this process's connections of Gloo, so that collectives in which
+devices wait for each other end with an error, and every launch or wait raises a `ProcessFailure` in its place.
+
+jaxlib's own reaction to a lost process is to end all others from C++. `coordination_service` keeps it from noticing.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+from phalanx.engine import runtime_errors, tcp_sockets
+from phalanx.engine.coordination import Coordinator, group_name
+from phalanx.engine.error_record import PhalanxError, ProgramMismatchError
+from phalanx.engine.runtime_errors import XlaRuntimeError
+from phalanx.engine.traceback_filtering import is_internal, is_user_file
+
+_KEYS = "phalanx/watch/"
+_MAX_PERIOD = 0.5  # seconds between two records
+_MAX_TEXT = 4000  # characters of a traceback, since all records pass through one service
+_STANDARD_LIBRARY = os.path.dirname(os.__file__)
+_MAX_LINES = 2000  # of a program that is compared
+# Texts of errors that come from a connection to another process, not from this process's own computation.
+_CONNECTION_ERROR = re.compile(r"gloo|peer|connect|socket|broken pipe|timed out|collective", re.IGNORECASE)
+
+_NUM_KEPT = 32  # launches in a record
+
+logger = logging.getLogger("phalanx")
+
+
+class ProcessFailure(PhalanxError, RuntimeError):
+    """Another process of the distributed program has failed, so that this one cannot go on.
+
+    Its attributes `process`, `kind` ("dead", "stuck", "raised", "left" or "order"), `launch` (the number of its last
+    launch), `place` (the line it was last at) and `their_traceback` describe the failure.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(ProcessFailure, RuntimeError)
+      True
+    """
+
+    process: int
+    kind: str
+    launch: int
+    place: str
+    their_traceback: str
+
+
+class _Launch(NamedTuple):
+    """A launch that all processes of a group make: its number, the hash of it and all before it, and its name."""
+
+    number: int
+    rolling: int
+    name: str
+
+
+_START = _Launch(0, 0, "the start of the program")
+_FIRST_RECORD = {"state": "running", "sequence": -1, "launches": {}, "place": "", "failure": None}
+
+
+class FailureWatch:
+    """The watch of one process over the others.
+
+    Args:
+      coordinator: the connection to the others.
+      dead_after: seconds without a sign of life after which a process counts as dead.
+      stuck_after: seconds that this process waits for one that is alive but does not come.
+      ports: the ports on which the collectives of all processes listen.
+    """
+
+    def __init__(self, coordinator: Coordinator, *, dead_after: float, stuck_after: float, ports: Collection[int]):
+        self.coordinator = coordinator
+        self.dead_after, self.stuck_after, self.ports = dead_after, stuck_after, ports
+        self.compared: set[str] = set()  # fingerprints that are known to be the same in all processes
+        self._period = min(_MAX_PERIOD, dead_after / 8)
+        self._launches: dict[str, collections.deque[_Launch]] = {}  # the last ones of each group of processes
+        self._thread_id = threading.get_ident()  # of the thread that launched last
+        self._sequence = 0
+        self._state: dict[str, Any] = {"state": "running"}
+        others = (p for p in range(coordinator.num_processes) if p != coordinator.process_id)
+        self._seen = {process: _Seen(time.monotonic()) for process in others}
+        self._waits_since: tuple[float, Any] = (0.0, None)  # since when, and after which launches, it is blocked
+        self._has_warned = ""
+        self._failure: dict[str, Any] | None = None
+        self._failed, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="phalanx-failure-watch")
+        coordinator.watch = self
+        self._publish()
+        runtime_errors.explain_process_failure.append(self.explain)
+        runtime_errors.on_late_failure.append(self._publish_error)
+        self._thread.start()
+
+    def begin(self, group: str, name: str, fingerprint: str = "") -> None:
+        """Count a launch that the processes of a group must make together; raises if one of them has failed."""
+        if self._failure is not None:
+            raise self._make_error()
+        launches = self._launches.get(group)
+        if launches is None:
+            launches = self._launches[group] = collections.deque([_START], _NUM_KEPT)
+        last = launches[-1]
+        launches.append(_Launch(last.number + 1, zlib.crc32(fingerprint.encode(), last.rolling), name))
+        self._thread_id = threading.get_ident()
+
+    def watch_launches(
+        self, run: Callable, name: str, fingerprint: str, processes: Sequence[int], lines: Callable[[], list[str]]
+    ) -> Callable:
+        """The execution of a program over several processes, which are compared before its first launch.
+
+        Args:
+          run: the execution.
+          name: the name of the program.
+          fingerprint: the same in all processes that have the same program.
+          processes: the processes with devices of the program, sorted.
+          lines: a function to print the program, for the case that another process has another one.
+        """
+        among = None if len(processes) == self.coordinator.num_processes else processes
+        group = group_name(among)
+
+        def launch(arguments: list, **options: Any) -> Any:
+            self.begin(group, name, fingerprint)
+            if fingerprint not in self.compared:
+                self._compare(name, fingerprint, among, lines)
+            try:
+                return run(arguments, **options)
+            except XlaRuntimeError as error:
+                raise self.explain(error) from error
+
+        return launch
+
+    def _compare(
+        self, name: str, fingerprint: str, among: Sequence[int] | None, lines: Callable[[], list[str]]
+    ) -> None:
+        """Compare a program with that of the other processes; raises at the first operation that differs.
+
+        Different programs would end the process in C++ as soon as their collectives meet.
+        """
+        exchange = self.coordinator.exchange
+        found = exchange("the comparison of a program before its first launch", fingerprint, among=among)
+        if len(set(found)) == 1:
+            self.compared.add(fingerprint)
+            return
+        mine = lines()[:_MAX_LINES]
+        programs = exchange("the comparison of two programs", json.dumps(mine), among=among)
+        processes = range(self.coordinator.num_processes) if among is None else among
+        number = next(i for i, other in enumerate(found) if other != fingerprint)
+        here, there = _first_difference(mine, json.loads(programs[number]))
+        raise ProgramMismatchError(
+            f"launch of {name} over processes {', '.join(map(str, processes))}",
+            expected=f"the same program in all of them, here (process {self.coordinator.process_id})\n    {here}",
+            got=f"in process {processes[number]}\n    {there}",
+            fix="let all processes run the same operations on the same shapes and dtypes, in the same order",
+        )
+
+    def explain(self, error: XlaRuntimeError) -> BaseException:
+        """Find the failed process behind an error of a collective; waits until it is known to be dead.
+
+        Args:
+          error: the error of a launch or a wait.
+
+        Returns:
+          A `ProcessFailure`, or `error` itself if no process has failed.
+        """
+        if self._failure is None and _CONNECTION_ERROR.search(str(error)):
+            self._failed.wait(self.dead_after + 4 * _MAX_PERIOD)
+        return error if self._failure is None else self._make_error()
+
+    def check(self) -> None:
+        """Raise if a process has failed."""
+        if self._failure is not None:
+            raise self._make_error()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a process has failed."""
+        return self._failure is not None
+
+    def stop(self, error: BaseException | None) -> None:
+        """Leave the program, and let the other processes know how."""
+        self._stopped.set()
+        self._thread.join(timeout=2 * _MAX_PERIOD)
+        if error is None or isinstance(error, ProcessFailure):
+            self._state = {"state": "left", "place": ""}
+        else:
+            self._state = _describe_error(error)
+        with contextlib.suppress(XlaRuntimeError):
+            self._publish()
+        runtime_errors.explain_process_failure.remove(self.explain)
+        runtime_errors.on_late_failure.remove(self._publish_error)
+
+    def _publish_error(self, error: BaseException) -> None:
+        """Let the others know of an exception of a callback, without whose results they must not go on."""
+        self._state = _describe_error(error)
+
+    def _publish(self) -> None:
+        self._sequence += 1
+        main = sys._current_frames().get(threading.main_thread().ident or 0)
+        record = {
+            "sequence": self._sequence,
+            "launches": {group: list(launches) for group, launches in list(self._launches.items())},
+            "place": _find_place(main),
+            "failure": self._failure,
+            **self._state,
+        }
+        self.coordinator.client.key_value_set(
+            f"{_KEYS}{self.coordinator.process_id}", json.dumps(record), allow_overwrite=True
+        )
+
+    def _run(self) -> None:
+        """The loop of the thread."""
+        while not self._stopped.wait(self._period):
+            try:
+                self._publish()
+                records = self.coordinator.client.key_value_dir_get(_KEYS)
+            except XlaRuntimeError:
+                if not self._stopped.is_set():
+                    logger.warning("The coordination service of the distributed program does not answer.")
+                continue
+            if self._failure is None:
+                self._update_wait()
+                found = {int(key.rpartition("/")[2]): json.loads(text) for key, text in records}
+                for process, seen in self._seen.items():
+                    if self._failure is None:
+                        self._look_at(process, seen, found.get(process, _FIRST_RECORD))
+
+    def _update_wait(self) -> None:
+        """Find out since when this process waits inside a launch or a wait for its results."""
+        frame = sys._current_frames().get(self._thread_id)
+        is_blocked = frame is not None and is_internal(frame.f_code)
+        position = [launches[-1].number for launches in list(self._launches.values())] if is_blocked else None
+        if position is None or position != self._waits_since[1]:
+            self._waits_since = time.monotonic(), position
+
+    def _look_at(self, process: int, seen: _Seen, record: dict[str, Any]) -> None:
+        """Compare the record of another process with the state of this one."""
+        now = time.monotonic()
+        seen.update(record, now)
+        if (failure := record["failure"]) is not None:
+            # Another order of launches is found by both processes, and each names the other.
+            if failure["kind"] != "order" or failure["process"] != self.coordinator.process_id:
+                return self._fail(failure)
+        if record["state"] == "raised":
+            return self._report(process, record, "raised", record["detail"], "run")
+        for group, launches in list(self._launches.items()):
+            if group == "all" or str(process) in group.split(","):
+                theirs = [_Launch(*launch) for launch in record["launches"].get(group, [_START])]
+                self._compare_launches(process, record, list(launches), theirs, seen.fresh - seen.moved)
+        if record["state"] != "left" and now - seen.fresh > self.dead_after:
+            text = f"no sign of life for {now - seen.fresh:.1f} s: it is dead or stopped"
+            self._report(process, record, "dead", text, "be alive")
+
+    def _compare_launches(
+        self, process: int, record: dict[str, Any], ours: list[_Launch], theirs: list[_Launch], unmoved: float
+    ) -> None:
+        """Compare the last launches of a process that has been alive, but `unmoved` for some seconds, with ours."""
+        rollings = {launch.number: launch for launch in theirs}
+        for mine in ours:
+            other = rollings.get(mine.number, mine)
+            if other.rolling != mine.rolling:
+                expected = f"launch {mine.name} as number {mine.number}, as this one does"
+                return self._report(process, record, "order", f"a launch of {other.name}", expected)
+        if theirs[-1].number < ours[-1].number and self._waits_since[1] is not None:
+            expected = f"come to launch {ours[-1].number}, {ours[-1].name}"
+            if record["state"] == "left":
+                return self._report(process, record, "left", "the end of its program", expected)
+            waited = time.monotonic() - self._waits_since[0]
+            self._check_stuck(process, record, expected, min(waited, unmoved))
+
+    def _check_stuck(self, process: int, record: dict[str, Any], expected: str, seconds: float) -> None:
+        if seconds > self.stuck_after:
+            return self._report(process, record, "stuck", f"alive for {seconds:.1f} s without doing so", expected)
+        if seconds > self.stuck_after / 4 and self._has_warned != expected:
+            self._has_warned = expected
+            logger.warning(
+                "Waiting for %.0f s for process %d to %s; it is at %s.", seconds, process, expected, record["place"]
+            )
+
+    def _report(self, process: int, record: dict[str, Any], kind: str, text: str, expected: str) -> None:
+        number, _, name = max((launches[-1] for launches in record["launches"].values()), default=_START)
+        last = f"; the last launch that it reported is number {number}, {name}" if number else ""
+        self._fail(
+            {
+                "process": process,
+                "kind": kind,
+                "launch": number,
+                "place": record["place"],
+                "their_traceback": record.get("traceback", ""),
+                "expected": f"process {process} to {expected}",
+                "got": text + last + (f", and it was last at {record['place']}" if record["place"] else ""),
+            }
+        )
+
+    def _fail(self, failure: dict[str, Any]) -> None:
+        self._failure = failure
+        with contextlib.suppress(XlaRuntimeError):
+            self._publish()  # so that all processes name the same failure
+        self._failed.set()
+        tcp_sockets.cut_connections(self.ports)
+
+    def _make_error(self) -> ProcessFailure:
+        failure = dict(self._failure or {})
+        number, _, name = max((launches[-1] for launches in self._launches.values()), default=_START)
+        error = ProcessFailure(
+            f"launch {number} of process {self.coordinator.process_id}, {name}",
+            expected=failure.pop("expected"),
+            got=failure.pop("got"),
+            fix=f"look at the output of process {failure['process']}, and start all processes again from a checkpoint",
+        )
+        error.__dict__.update(failure)
+        return error
+
+
+class _Seen:
+    """When the record of a process changed last."""
+
+    def __init__(self, now: float):
+        self.fresh = self.moved = now
+        self._sequence, self._launches = -1, None
+
+    def update(self, record: Mapping[str, Any], now: float) -> None:
+        if record["sequence"] != self._sequence:
+            self._sequence, self.fresh = record["sequence"], now
+        if record["launches"] != self._launches:
+            self._launches, self.moved = record["launches"], now
+
+
+def _find_place(frame: FrameType | None) -> str:
+    """The innermost line of the user's program."""
+    while frame is not None:
+        if _is_user_code(frame):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+        frame = frame.f_back
+    return ""
+
+
+def _is_user_code(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return is_user_file(file) and (not file.startswith(_STANDARD_LIBRARY) or "site-packages" in file)
+
+
+def _describe_error(error: BaseException) -> dict[str, Any]:
+    """The fields of a record that describe an exception."""
+    positions = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_user_code(frame)]
+    place = [f"{frame.f_code.co_filename}:{line} ({frame.f_code.co_name})" for frame, line in positions[-1:]]
+    text = "".join(traceback.format_exception(error))
+    return {
+        "state": "raised",
+        "detail": f"{type(error).__name__}: {str(error)[:500]}",
+        "place": "".join(place),
+        "traceback": text[-_MAX_TEXT:],
+    }
+
+
+def _first_difference(mine: list[str], theirs: list[str]) -> tuple[str, str]:
+    """The first line of two programs that differs, apart from the comment that tells where it is from."""
+    shown = "the end of the program"
+    for here, there in zip([*mine, shown], [*theirs, shown], strict=False):
+        if here.partition("  # ")[0] != there.partition("  # ")[0]:
+            return here.strip(), there.strip()
+    return "the same operations", "the same operations, compiled with other options"

@@ -1,0 +1,77 @@
+"""A training loop in which one process fails: `failing_program.py SCENARIO VICTIM HEARTBEAT`, under `phalanx launch`."""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.sharding import Mesh, NamedSharding, P
+
+
+def load_batch():
+    time.sleep(1e6)
+
+
+def fail(scenario, x):
+    print(f"failing {time.time()}", flush=True)
+    if scenario == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if scenario == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if scenario == "stuck":
+        load_batch()
+    if scenario == "raising":
+        raise ValueError("bad batch")
+    if scenario == "leaving":
+        sys.exit(0)
+    if scenario == "reordering":
+        other_step(x).block_until_ready()
+    if scenario == "different":
+        phalanx.jit(lambda x: jnp.cos(x).sum())(x).block_until_ready()
+    if scenario == "callback":
+        phalanx.jit(lambda x: phalanx.pure_callback(broken, phalanx.typeof(x), x))(x).block_until_ready()
+
+
+def broken(x):
+    if phalanx.process_index() == VICTIM:
+        raise ValueError("bad callback")
+    return x
+
+
+def main(scenario):
+    global other_step
+    phalanx.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT, stuck_timeout_seconds=3)
+    mesh = Mesh(np.array(phalanx.devices()), ("x",))
+    x = phalanx.device_put(np.ones((2 * phalanx.device_count(), 16), np.float32), NamedSharding(mesh, P("x")))
+
+    @phalanx.jit
+    def step(x):
+        return phalanx.shard_map(lambda x: lax.psum(x, "x") / 8, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x)
+
+    @phalanx.jit
+    def other_step(x):
+        return x @ x.T
+
+    other_step(x)
+    for i in range(8):
+        if i == 4:
+            if scenario == "callback" or phalanx.process_index() == VICTIM:
+                fail(scenario, x)
+            elif scenario == "different":
+                phalanx.jit(lambda x: jnp.sin(x).sum())(x).block_until_ready()
+        x = step(x)
+        x.block_until_ready()
+
+
+if __name__ == "__main__":
+    VICTIM, HEARTBEAT = int(sys.argv[2]), float(sys.argv[3])
+    try:
+        main(sys.argv[1])
+    except phalanx.errors.ProcessFailure as error:
+        print(f"noticed {time.time()} {error.kind} {error.process}", flush=True)
+        raise

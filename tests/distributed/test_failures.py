@@ -1,0 +1,115 @@
+"""Every failure of a process becomes a Python exception in all others, which names it; nothing hangs and nothing aborts.
+
+The programs run three at a time, as processes of `phalanx launch`, and the tests look at what they printed.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("failing_program.py")
+PATIENT = 60.0  # a heartbeat timeout that no process of a busy machine misses
+LATE = 30.0  # seconds that an idle machine does not need
+
+
+class Scenario(NamedTuple):
+    """A failure: the process that fails, the time without a sign of life, and what the others say about it."""
+
+    victim: int
+    heartbeat: float
+    kind: str
+    text: str
+    status: int = 1
+    processes: int = 2
+
+
+HERE = r"\S+failing_program\.py:\d+"
+SCENARIOS = {
+    "killed": Scenario(1, 5.0, "dead", r"to be alive, got no sign of life for \d+\.\d s: it is dead or stopped", 137),
+    "killed first": Scenario(0, 5.0, "dead", "expected process 0 to be alive, got no sign of life", 137),
+    "killed of three": Scenario(1, 5.0, "dead", "expected process 1 to be alive, got no sign of life", 137, 3),
+    "stopped": Scenario(1, 5.0, "dead", rf"it is dead or stopped; .*, and it was last at {HERE} \(main\)\.$"),
+    "stuck": Scenario(
+        1,
+        PATIENT,
+        "stuck",
+        r"expected process 1 to come to launch \d+, step, got alive for \d\.\d s without doing so; the last launch that it "
+        rf"reported is number \d+, \S+, and it was last at {HERE} \(load_batch\)\.$",
+    ),
+    "raising": Scenario(1, PATIENT, "raised", rf"got ValueError: bad batch; .*, and it was last at {HERE} \(fail\)\.$"),
+    "leaving": Scenario(1, PATIENT, "left", r"to come to launch \d+, step, got the end of its program"),
+    "reordering": Scenario(1, PATIENT, "order", "to launch step as number .*, got a launch of other_step"),
+    "callback": Scenario(
+        0, PATIENT, "raised", rf"got ValueError: bad callback; .*, and it was last at {HERE} \(broken\)"
+    ),
+}
+DIFFERENT = Scenario(1, PATIENT, "", "")
+
+
+def run(name):
+    scenario = SCENARIOS.get(name, DIFFERENT)
+    # A stopped or stuck process does not end by itself; the others need the heartbeat timeout to notice a dead one.
+    grace = "1" if name in ("stopped", "stuck") else str(scenario.heartbeat + LATE)
+    command = [
+        sys.executable,
+        "-m",
+        "phalanx",
+        "launch",
+        "-n",
+        str(scenario.processes),
+        "--devices",
+        "2",
+        "--grace",
+        grace,
+    ]
+    return subprocess.run(
+        [*command, str(PROGRAM), name.split()[0], str(scenario.victim), str(scenario.heartbeat)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PHALANX_NUM_CPU_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+
+
+@pytest.fixture(scope="module")
+def runs():
+    with ThreadPoolExecutor(3) as pool:
+        yield {name: pool.submit(run, name) for name in [*SCENARIOS, "different"]}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_failure_of_a_process_is_raised_in_all_others(name, runs):
+    scenario, done = SCENARIOS[name], runs[name].result()
+    output = done.stdout + done.stderr
+    others = [i for i in range(scenario.processes) if i != scenario.victim]
+    failed = float(re.search(r"failing ([\d.]+)", output)[1])
+    for process in others:
+        time, kind, named = re.search(rf"^\[{process}\] noticed ([\d.]+) (\w+) (\d)$", output, re.M).groups()
+        assert (kind, int(named)) == (scenario.kind, scenario.victim), output
+        assert float(time) - failed < (scenario.heartbeat if kind == "dead" else 3.0) + LATE
+        error = re.search(rf"^\[{process}\] \S+\.ProcessFailure: (.*)$", output, re.M)[1]
+        assert re.search(scenario.text, error), error
+        assert f"[{process}]   Fix: look at the output of process {named}, and start all processes again" in output
+    assert done.returncode == scenario.status, output
+    assert "fatal errors" not in output and "terminate called" not in output
+
+
+def test_different_programs_are_an_error_before_they_run(runs):
+    done = runs["different"].result()
+    for here, there, ours, theirs in ((0, 1, "sin", "cos"), (1, 0, "cos", "sin")):
+        lines = [line.partition("] ")[2] for line in done.stderr.splitlines() if line.startswith(f"[{here}]")]
+        error = "\n".join(lines[next(i for i, line in enumerate(lines) if "ProgramMismatchError" in line) :])
+        assert re.fullmatch(
+            r"\S+ProgramMismatchError: launch of <lambda> over processes 0, 1: expected the same program in all of them, "
+            rf"here \(process {here}\)\n    b:f32\[8,16\] = {ours} a  # {HERE} \(.*\), got in process {there}\n"
+            rf"    b:f32\[8,16\] = {theirs} a  # {HERE} \(.*\)\.\n"
+            "  Fix: let all processes run the same operations on the same shapes and dtypes, in the same order.",
+            error,
+        ), done.stderr
+    assert done.returncode == 1
