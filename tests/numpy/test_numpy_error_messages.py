@@ -80,6 +80,21 @@ MESSAGES = {
         "  Fix: separate the terms with commas."),
     "einsum rank": (lambda: jnp.einsum("ijk->i", X),
         "einsum, operand 0: expected rank 3, as the term 'ijk' has, got 2.\n  Fix: name each axis, or use '...'."),
+    "einsum labels": (lambda: jnp.einsum([X], X),
+        "einsum, axis labels: expected a sequence of integers after each operand, got ndarray.\n"
+        "  Fix: write einsum(x, [0, 1], y, [1, 2]), or pass the subscripts as a string first."),
+    "vectorize None": (lambda: jnp.vectorize(jnp.vdot, signature="(n),(n)->()")(X, None),
+        "vectorize: expected arrays with the core dimensions of (n),(n)->(), got None.\n"
+        "  Fix: add the position of the argument to excluded."),
+    "reduceat": (lambda: jnp.add.reduceat(X, 1),
+        "add.reduceat, argument indices: expected a vector, got ().\n  Fix: pass the first index of each segment."),
+    "roll": (lambda: jnp.roll(X, np.ones((2, 3), int), 0),
+        "roll, argument shift: expected an integer for each axis, got (3,) for axis 0.\n"
+        "  Fix: pass one integer, or a vector of one for each axis."),
+    "tri": (lambda: jnp.tri(3, k="a"),
+        "tri, argument k: expected an integer, got 'a' of type str.\n  Fix: give a Python int."),
+    "no edges": (lambda: jnp.histogram(X, np.zeros(0)),
+        "histogram, argument bins: expected edges, got none.\n  Fix: pass two edges or more."),
     "einsum size": (lambda: jnp.einsum("ij,jk->ik", X, X),
         "einsum, operand 1: expected size 3 of axis 'j', as before, got 2 in (2, 3).\n"
         "  Fix: give operands whose axes agree."),

@@ -18,7 +18,7 @@ import numpy as np
 
 from phalanx.core import dtypes
 from phalanx.core.config import current_scope
-from phalanx.core.error_classes import ArgumentTypeError, ShapeError
+from phalanx.core.error_classes import ArgumentTypeError, ConversionError, ShapeError
 from phalanx.engine import Cache, Hook, api_boundary_class
 
 _interned: Cache[tuple[Any, ...], ShapedArray] = Cache("core.avals", weak="values")
@@ -498,7 +498,7 @@ def get_aval_of_argument(x: Any, where: Callable[[], str]) -> ShapedArray:
     try:
         return get_aval(x)
     except ArgumentTypeError as error:
-        raise ArgumentTypeError(where(), expected=error.expected, got=error.got, fix=error.fix) from None
+        raise type(error)(where(), expected=error.expected, got=error.got, fix=error.fix) from None
 
 
 def _aval_of_host(x: Any) -> ShapedArray:
@@ -511,7 +511,7 @@ def _aval_of_host(x: Any) -> ShapedArray:
             return make_scalar_aval(base)
     if hasattr(x, "__phalanx_array__"):
         return get_aval(x.__phalanx_array__())
-    raise ArgumentTypeError(
+    raise ConversionError(
         "argument",
         expected="an array or a scalar",
         got=f"{x!r} of type {type(x).__name__}",
@@ -532,7 +532,7 @@ def host_scalar(x: Any, dtype: Any) -> np.ndarray:
 def check_host_dtype(x: Any) -> Any:
     """The dtype of NumPy data `x`; an error if no array can have it."""
     if x.dtype.kind in "OSUMm" or (x.dtype.kind == "V" and x.dtype.names is not None):
-        raise ArgumentTypeError(
+        raise ConversionError(
             "argument",
             expected="numeric or boolean data",
             got=f"a NumPy array of dtype {x.dtype}",

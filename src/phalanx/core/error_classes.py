@@ -105,6 +105,11 @@ class RuleError(PhalanxError, NotImplementedError):
     """A primitive lacks a rule that a transformation needs."""
 
 
+@example("jnp.sum('a')", expected="an array or a scalar")
+class ConversionError(ArgumentTypeError, ArgumentError):
+    """An argument cannot be converted to an array, or to an integer: Python raises TypeError or ValueError for that."""
+
+
 @example("jnp.sin(1.0, out=jnp.zeros(()))", expected="None, since arrays do not change")
 class UnsupportedArgumentError(ArgumentError, TypeError, NotImplementedError):
     """An argument that NumPy's function of the same name has, such as `out`, is not supported."""
@@ -113,6 +118,11 @@ class UnsupportedArgumentError(ArgumentError, TypeError, NotImplementedError):
 @example("phalanx.config.update('jax_unknown', 1)", got="'jax_unknown'")
 class OptionNameError(ArgumentError, AttributeError):
     """There is no option of this name."""
+
+
+@example("phalanx.debug.print('{x}', 1)", expected="a format string that matches the arguments")
+class FormatError(ArgumentError, KeyError, IndexError):
+    """A format string does not match the values to be printed."""
 
 
 class ForbiddenError(PhalanxError, RuntimeError):

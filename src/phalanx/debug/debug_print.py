@@ -17,6 +17,7 @@ import numpy as np
 from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
+    FormatError,
     Tracer,
     debug_effect,
     get_aval,
@@ -163,7 +164,7 @@ def _print(fmt: str, args: tuple, kwargs: dict, ordered: bool, partitioned: bool
         if not skip_format_check:
             _CheckedFormatter().format(fmt, *args, **kwargs)
     except (IndexError, KeyError, ValueError) as error:
-        raise ArgumentError(
+        raise FormatError(
             "debug.print, argument fmt",
             expected="a format string that matches the arguments",
             got=f"{fmt!r} ({error})",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, DTypeError, ShapeError, dtypes, promotion
+from phalanx.core import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, dtypes, promotion
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import (
     as_array,
@@ -128,7 +128,7 @@ def gradient(f: ArrayLike, *varargs: Any, axis: Axis = None, edge_order: int | N
     (x,) = promote_inexact("gradient", to_operand(f, "gradient"))
     axes = canonical_axes(axis, x.ndim, "gradient")
     if len(varargs) not in (0, 1, len(axes)):
-        raise ArgumentError(
+        raise ArgumentTypeError(
             "gradient",
             expected=f"no distance, one, or {len(axes)}",
             got=len(varargs),

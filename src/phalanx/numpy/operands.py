@@ -17,10 +17,10 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import (
     ArgumentError,
-    ArgumentTypeError,
     AxisError,
     ConcretizationTypeError,
     ConstantFoldingTrace,
+    ConversionError,
     DTypeError,
     ShapedArray,
     ShapeError,
@@ -50,7 +50,7 @@ def aval_or_scalar_type(x: ArrayLike, where: str) -> Any:
     """The abstract value of an array, or the class of a Python scalar: the part of an operand that plans depend on.
 
     Raises:
-      ArgumentTypeError: `x` is neither, for example a list.
+      ConversionError: `x` is neither, for example a list.
     """
     aval = getattr(x, "aval", None)
     if aval is not None:
@@ -60,7 +60,7 @@ def aval_or_scalar_type(x: ArrayLike, where: str) -> Any:
         return kind
     if isinstance(x, np.ndarray | np.generic | bool | int | float | complex) or is_symbolic(x):
         return get_aval(x)
-    raise ArgumentTypeError(
+    raise ConversionError(
         where,
         expected="an array or a scalar",
         got=_describe(x),
@@ -87,7 +87,7 @@ def to_operand(x: ArrayLike, where: str) -> Any:
     """Convert an argument to an array. NumPy data of rank 0 are kept: a jaxpr holds them as literals.
 
     Raises:
-      ArgumentTypeError: `x` is not an array or a scalar.
+      ConversionError: `x` is not an array or a scalar.
     """
     if getattr(x, "aval", None) is not None:
         return x
@@ -99,7 +99,7 @@ def to_host_operand(x: ArrayLike, where: str) -> Any:
     """Convert an argument to an array, but keep NumPy data on the host, where their values are known while tracing.
 
     Raises:
-      ArgumentTypeError: `x` is not an array or a scalar.
+      ConversionError: `x` is not an array or a scalar.
     """
     if getattr(x, "aval", None) is not None:
         return x
@@ -206,14 +206,14 @@ def to_static_int(x: ArrayLike, where: str, expected: str = "an integer", fix: s
     """Convert an argument to a Python int; a symbolic dimension is kept.
 
     Raises:
-      ArgumentTypeError: it is not an integer.
+      ConversionError: it is not an integer.
     """
     try:
         return static_size(x)
     except TracerIntegerConversionError:
         raise
     except TypeError:
-        raise ArgumentTypeError(where, expected=expected, got=f"{x!r} of type {type(x).__name__}", fix=fix) from None
+        raise ConversionError(where, expected=expected, got=f"{x!r} of type {type(x).__name__}", fix=fix) from None
 
 
 def complex_result_dtype(dtype: np.dtype) -> np.dtype:

@@ -22,6 +22,7 @@ from phalanx.numpy.operands import (
     promote,
     promote_inexact,
     to_operand,
+    to_static_int,
 )
 from phalanx.numpy.products.convolve import convolve
 from phalanx.numpy.products.matrix_products import outer
@@ -200,6 +201,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
       >>> jnp.polyder(jnp.array([1.0, 2.0, 3.0])).tolist()
       [2.0, 2.0]
     """
+    m = to_static_int(m, "polyder, argument m")
     if m < 0:
         raise ArgumentError(
             "polyder, argument m", expected="a number >= 0", got=m, fix="use polyint(p, -m) for antiderivatives"
@@ -237,6 +239,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
       >>> jnp.polyint(jnp.array([2.0, 2.0])).tolist()
       [1.0, 2.0, 0.0]
     """
+    m = to_static_int(m, "polyint, argument m")
     if m < 0:
         raise ArgumentError(
             "polyint, argument m", expected="a number >= 0", got=m, fix="use polyder(p, -m) for derivatives"
@@ -385,6 +388,7 @@ def polyfit(
       ... ]
       [2.0, 1.0]
     """
+    deg = to_static_int(deg, "polyfit, argument deg")
     if deg < 0:
         raise ArgumentError("polyfit, argument deg", expected="a number >= 0", got=deg, fix="pass deg=0 or more")
     x, y = promote_inexact("polyfit", _vector(x, "polyfit"), _vector(y, "polyfit", 2))

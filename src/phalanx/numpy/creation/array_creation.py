@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentTypeError, ShapeError, Tracer, dtypes, host_scalar, promotion, state
+from phalanx.core import ArgumentTypeError, ConversionError, ShapeError, Tracer, dtypes, host_scalar, promotion, state
 from phalanx.lax.prng.key_words import random_wrap_p
 from phalanx.lax.sharding.out_sharding import apply_out_sharding, sharding_for_array_like
 from phalanx.numpy.operands import (
@@ -25,6 +25,7 @@ from phalanx.numpy.operands import (
     check_choice,
     promote,
     to_operand,
+    to_static_int,
     unwrap_array_like,
 )
 from phalanx.runtime import eager_jit, transfer
@@ -60,7 +61,7 @@ def array(
 
     Raises:
       ArgumentError: `order` is not supported.
-      ArgumentTypeError: `object` contains data that is not numeric.
+      ConversionError: `object` contains data that is not numeric.
 
     Examples:
       >>> jnp.array([[1, 2], [3, 4]]).tolist()
@@ -140,8 +141,8 @@ def _from_sequence(x: Array, dtype: np.dtype) -> tuple[np.ndarray, Any]:
     return value, dtype
 
 
-def _not_numeric(x: Array) -> ArgumentTypeError:
-    return ArgumentTypeError(
+def _not_numeric(x: Array) -> ConversionError:
+    return ConversionError(
         "array, argument object",
         expected="numbers, or nested sequences of them of one shape",
         got=f"{x!r} of type {type(x).__name__}",
@@ -221,7 +222,7 @@ def asarray(
 
     Raises:
       ArgumentError: `order` is not supported.
-      ArgumentTypeError: `a` contains data that is not numeric.
+      ConversionError: `a` contains data that is not numeric.
 
     Examples:
       >>> jnp.asarray([1.5, 2.0]).dtype.name
@@ -588,7 +589,8 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None
         rows, columns = (lax.broadcasted_iota(np.dtype(np.int32), shape, i) for i in (0, 1))
         return cast(rows + k >= columns, dtype)
     # Beyond the corners of the matrix all diagonals are the same.
-    return _band(shape, k if any(map(is_symbolic, shape)) else max(-shape[0], min(int(k), shape[1])), dtype, "ge")
+    k = to_static_int(k, "tri, argument k")
+    return _band(shape, k if any(map(is_symbolic, shape)) else max(-shape[0], min(k, shape[1])), dtype, "ge")
 
 
 @eager_jit(static_argnames=("shape", "k", "dtype", "how"))

@@ -68,7 +68,7 @@ def _two_norm(x: Array, axes: tuple, keepdims: bool = False) -> Any:
 def _vector_norm(x: Array, ord: int | float | str | None, axes: tuple, keepdims: bool) -> Any:
     if ord is None or ord == 2:
         return _two_norm(x, axes, keepdims)
-    if isinstance(ord, str):
+    if isinstance(ord, str | list | tuple):
         raise ArgumentError(
             "linalg.norm, argument ord",
             expected="a number for vectors",

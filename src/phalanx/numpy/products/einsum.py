@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError, dtypes, promotion, state
+from phalanx.core import ArgumentError, ConversionError, ShapeError, dtypes, promotion, state
 from phalanx.engine.cache import Cache
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
@@ -121,7 +121,15 @@ def _parse_lists(args: tuple) -> tuple[str, tuple]:
     paired = len(args) // 2 * 2
     operands, lists, rest = args[0:paired:2], args[1:paired:2], args[paired:]
     # As in NumPy, labels are ordered by value, so that an implicit result has its axes in that order.
-    labels = sorted({a for axes in [*lists, *rest] for a in axes if a is not Ellipsis})
+    try:
+        labels = sorted({a for axes in [*lists, *rest] for a in axes if a is not Ellipsis})
+    except TypeError:
+        raise ConversionError(
+            "einsum, axis labels",
+            expected="a sequence of integers after each operand",
+            got=", ".join(type(axes).__name__ for axes in [*lists, *rest]),
+            fix="write einsum(x, [0, 1], y, [1, 2]), or pass the subscripts as a string first",
+        ) from None
     names = dict(zip(labels, _LETTERS))
 
     def spell(axes: Sequence[Any]) -> str:

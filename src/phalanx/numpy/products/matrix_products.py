@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError, dtypes
+from phalanx.core import ArgumentError, ArgumentTypeError, ShapeError, dtypes
 from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.operands import (
@@ -351,7 +351,7 @@ def _tensordot(
                 fix="name equal numbers of axes of a and of b",
             )
     else:
-        raise ArgumentError(
+        raise ArgumentTypeError(
             "tensordot, argument axes",
             expected="an int or a pair",
             got=axes,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError, dtypes, promotion
+from phalanx.core import ArgumentError, ShapeError, UnsupportedArgumentError, dtypes, promotion
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import linspace
@@ -107,14 +107,15 @@ def histogram_bin_edges(
       A vector of `bins + 1` edges.
 
     Raises:
-      ArgumentError: `bins` is a string.
+      UnsupportedArgumentError: `bins` is a string.
+      ShapeError: there are no edges.
 
     Examples:
       >>> jnp.histogram_bin_edges(jnp.array([0.0, 4.0]), 4).tolist()
       [0.0, 1.0, 2.0, 3.0, 4.0]
     """
     if isinstance(bins, str):
-        raise ArgumentError(
+        raise UnsupportedArgumentError(
             "histogram, argument bins",
             expected="a number or borders",
             got=repr(bins),
@@ -122,7 +123,10 @@ def histogram_bin_edges(
         )
     x = array(a) if isinstance(a, list | tuple) else to_operand(a, "histogram")
     if isinstance(bins, list | tuple) or getattr(bins, "ndim", 0) == 1:
-        return array(bins)
+        edges = array(bins)
+        if edges.shape[0] == 0:
+            raise ShapeError("histogram, argument bins", expected="edges", got="none", fix="pass two edges or more")
+        return edges
     return _edges(x, range, static_size(bins))
 
 
@@ -277,7 +281,7 @@ def histogramdd(
             fix="stack the coordinate vectors with phalanx.numpy.stack([x, y], axis=1)",
         )
     d = x.shape[1]
-    bins = [bins] * d if isinstance(bins, int) or (getattr(bins, "ndim", None) == 1) else list(bins)  # type: ignore[list-item]
+    bins = [bins] * d if isinstance(bins, int | str) or (getattr(bins, "ndim", None) == 1) else list(bins)  # type: ignore[list-item]
     bins = bins * d if len(bins) == 1 and d > 1 else bins
     if len(bins) != d or (range is not None and len(range) != d):
         raise ArgumentError(

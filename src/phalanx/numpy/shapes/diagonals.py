@@ -10,7 +10,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.creation.array_creation import array, band_mask
-from phalanx.numpy.operands import broadcast_to_shape, refuse_inplace, refuse_out, to_operand
+from phalanx.numpy.operands import broadcast_to_shape, refuse_inplace, refuse_out, to_operand, to_static_int
 from phalanx.numpy.reductions.array_reductions import sum
 from phalanx.numpy.shapes.rearranging import tile
 from phalanx.numpy.shapes.reshaping import moveaxis, ravel
@@ -37,7 +37,7 @@ def tril(m: ArrayLike, k: int = 0) -> Array:
       >>> jnp.tril(jnp.ones((2, 2))).tolist()
       [[1.0, 0.0], [1.0, 1.0]]
     """
-    return _triangle(m, k, "ge", "tril")
+    return _triangle(m, to_static_int(k, "tril, argument k"), "ge", "tril")
 
 
 @eager_jit(static_argnames=("k",))
@@ -58,7 +58,7 @@ def triu(m: ArrayLike, k: int = 0) -> Array:
       >>> jnp.triu(jnp.ones((2, 2))).tolist()
       [[1.0, 1.0], [0.0, 1.0]]
     """
-    return _triangle(m, k - 1, "lt", "triu")
+    return _triangle(m, to_static_int(k, "triu, argument k") - 1, "lt", "triu")
 
 
 def _triangle(m: Array, k: int, how: str, name: str) -> Any:
@@ -90,7 +90,7 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
       >>> jnp.diag(jnp.array([1, 2])).tolist()
       [[1, 0], [0, 2]]
     """
-    v = to_operand(v, "diag")
+    v, k = to_operand(v, "diag"), to_static_int(k, "diag, argument k")
     if v.ndim == 2:
         return diagonal(v, k)
     if v.ndim != 1:

@@ -26,8 +26,9 @@ def _to_sequence(arrays: Sequence[ArrayLike] | ArrayLike, where: str) -> list:
         x = to_operand(arrays, where)
         if not x.ndim:
             raise ShapeError(where, expected="a sequence of arrays", got="a single number", fix="put it into a list")
-        return [x[i] for i in range(x.shape[0])]
-    parts = [array(x) if isinstance(x, list | tuple) else x for x in arrays]
+        parts = [x[i] for i in range(x.shape[0])]
+    else:
+        parts = [array(x) if isinstance(x, list | tuple) else x for x in arrays]
     if not parts:
         raise ArgumentError(where, expected="at least one array", got="none", fix="pass a non-empty sequence of arrays")
     return parts

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, dtypes
+from phalanx.core import ArgumentError, ArgumentTypeError, dtypes
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange, linspace
 from phalanx.numpy.indexing.index_expression import Index
@@ -64,7 +64,8 @@ def pad(
       The padded array, in the dtype of `array`.
 
     Raises:
-      ArgumentError: `mode` is unknown or does not take a keyword argument, or a width is negative or not an integer.
+      ArgumentError: `mode` is unknown or does not take a keyword argument, or a width is negative.
+      ArgumentTypeError: a width is not an integer.
 
     Examples:
       >>> jnp.pad(jnp.array([1, 2]), 1).tolist()
@@ -127,7 +128,7 @@ def _normalize_pairs(value: Any, ndim: int, name: str, integers: bool = False) -
             fix="give a pair for each dimension",
         ) from None
     if integers and full.dtype.kind not in "iu":
-        raise ArgumentError(
+        raise ArgumentTypeError(
             f"pad, argument {name}", expected="integers", got=value, fix="convert the widths to Python ints"
         )
     return [(a.item(), b.item()) for a, b in full]

@@ -138,7 +138,7 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axis = None) -> A
     axes = [canonical_axis(i, a.ndim, "roll") for i in _tuple(axis)]
     shifts = shift if isinstance(shift, tuple | list) else [shift] * len(axes)
     if getattr(shift, "ndim", 0):
-        shifts = [shift[i] for i in range(shift.shape[0])] if shift.shape[0] > 1 else [shift[0]] * len(axes)
+        shifts = [shift[i] for i in range(shift.shape[0])] if shift.shape[0] != 1 else [shift[0]] * len(axes)
     axes = axes * len(shifts) if len(axes) == 1 else axes
     if len(shifts) != len(axes):
         raise ShapeError(
@@ -163,6 +163,14 @@ def _roll_one(a: Array, shift: ArrayLike | Sequence[int], axis: int) -> Any:
             return a
         pieces = [lax.slice_in_dim(a, cut, n, axis=axis), lax.slice_in_dim(a, 0, cut, axis=axis)]
         return lax.concatenate(pieces, axis)
+    shift = to_operand(shift, "roll")
+    if shift.ndim:
+        raise ShapeError(
+            "roll, argument shift",
+            expected="an integer for each axis",
+            got=f"{shift.shape} for axis {axis}",
+            fix="pass one integer, or a vector of one for each axis",
+        )
     # A traced shift is a dynamic slice of the array joined with itself.
     size = cast(n, shift.dtype)
     start = lax.rem(lax.sub(size, lax.rem(shift, size)), size)

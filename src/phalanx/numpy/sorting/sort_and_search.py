@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError, dtypes, get_aval
+from phalanx.core import ArgumentError, ArgumentTypeError, ShapeError, dtypes, get_aval
 from phalanx.numpy.operands import (
     as_array,
     canonical_axis,
@@ -210,7 +210,7 @@ def lexsort(keys: Any, axis: int = -1, *, batch_size: int = 16) -> Array:
     """
     parts = [to_operand(k, "lexsort") for k in keys]
     if not parts:
-        raise ArgumentError(
+        raise ArgumentTypeError(
             "lexsort, argument keys", expected="at least one key", got="none", fix="pass a non-empty sequence of keys"
         )
     if len({k.shape for k in parts}) > 1:

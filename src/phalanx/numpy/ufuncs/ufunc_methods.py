@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, dtypes
+from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import (
@@ -198,6 +198,13 @@ def _reduceat(
     refuse_out(out, f"{ufunc.__name__}.reduceat")
     x, starts = _cast_operand(ufunc, a, dtype, f"{ufunc.__name__}.reduceat"), to_operand(indices, ufunc.__name__)
     axis = canonical_axis(axis, x.ndim, f"{ufunc.__name__}.reduceat")
+    if starts.ndim != 1:
+        raise ShapeError(
+            f"{ufunc.__name__}.reduceat, argument indices",
+            expected="a vector",
+            got=starts.shape,
+            fix="pass the first index of each segment",
+        )
     x = moveaxis(x, axis, 0)
     n = x.shape[0]
     nexts = lax.concatenate([starts[1:], lax.full((1,), n, starts.dtype)], 0)

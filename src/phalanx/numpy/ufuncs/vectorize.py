@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ArgumentTypeError, ShapeError
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.numpy.operands import broadcast_shapes, canonical_axes, canonical_axis, to_operand
 from phalanx.numpy.ufuncs.ufunc_methods import equip
@@ -139,6 +139,13 @@ def vectorize(
     def vectorized(*args: Any, **kwargs: Any) -> Any:
         # None and excluded arguments are passed through unmapped.
         fixed = {i: x for i, x in enumerate(args) if i in excluded or x is None}
+        if parsed is not None and any(x is None and i not in excluded for i, x in fixed.items()):
+            raise ArgumentError(
+                "vectorize",
+                expected=f"arrays with the core dimensions of {signature}",
+                got="None",
+                fix="add the position of the argument to excluded",
+            )
         names = [n for n in kwargs if n not in excluded]
         arrays = [x for i, x in enumerate(args) if i not in fixed] + [kwargs[n] for n in names]
 
@@ -158,7 +165,7 @@ def _call_vectorized(function: Callable, args: list, parsed: tuple | None, exclu
     args = [to_operand(x, f"vectorize, argument {i}") for i, x in enumerate(args)]
     cores = parsed[0] if parsed is not None else [()] * len(args)
     if len(cores) != len(args):
-        raise ArgumentError(
+        raise ArgumentTypeError(
             "vectorize",
             expected=f"{len(cores)} arguments, as the signature has",
             got=len(args),
