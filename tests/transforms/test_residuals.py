@@ -9,6 +9,7 @@ from phalanx.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
+from phalanx.errors import TracerBoolConversionError, TreeError
 from phalanx.sharding import AxisType, PartitionSpec as P
 
 X = np.ones((3, 4), np.float32)
@@ -150,3 +151,47 @@ def test_the_linear_program_of_a_checkpoint_can_be_read_and_its_operations_count
     push(1.0)
     assert len(calls) == 4
     assert lax.cos_p.run is None
+
+
+def test_checkpoint_traces_a_function_once_for_each_type_and_context():
+    calls = []
+    f = phalanx.checkpoint(lambda x, n: calls.append(n) or jnp.sin(x) * n, static_argnums=1)
+    for _ in range(3):
+        assert float(f(0.0, 2)) == 0.0
+        assert float(phalanx.grad(f)(0.0, 2)) == 2.0
+    assert calls == [2]
+    f(0.0, 2.0)
+    f(jnp.zeros(3), 2)
+    assert calls == [2, 2.0, 2]
+
+    @phalanx.jit
+    def g(y):
+        return phalanx.checkpoint(lambda x: x * y)(1.0)
+
+    assert float(g(2.0)) == 2.0 and float(g(3.0)) == 3.0
+
+
+def test_checkpoint_stages_eagerly_too():
+    with pytest.raises(TracerBoolConversionError):
+        phalanx.checkpoint(lambda x: x if x > 0 else -x)(1.0)
+
+
+@pytest.mark.parametrize("flags", [(False, True), ({"w": False}, True), ((False,), True)])
+def test_prevent_cse_chooses_arguments(flags):
+    weights = {"w": jnp.ones((3, 3))} if flags[0] is not False else jnp.ones((3, 3))
+
+    def lower(flags):
+        layer = phalanx.checkpoint(
+            lambda w, x: x @ (w["w"] if isinstance(w, dict) else w) + np.arange(3.0), prevent_cse=flags
+        )
+        loss = lambda w, x: (layer(w, layer(w, x)) ** 2).sum()
+        return phalanx.jit(phalanx.grad(loss, (0, 1))).lower(weights, jnp.ones(3)).as_text()
+
+    # The second argument and the cotangent, but not the weights.
+    assert [line.count("%") for line in lower(flags).splitlines() if "optimization_barrier" in line] == [3, 3]
+    assert [line.count("%") for line in lower(True).splitlines() if "optimization_barrier" in line] == [4, 4]
+
+
+def test_prevent_cse_must_fit_the_arguments():
+    with pytest.raises(TreeError, match="argument prevent_cse: expected True or False, or a container of 1 of them"):
+        phalanx.checkpoint(lambda x: x, prevent_cse=(True, False))(1.0)

@@ -15,9 +15,11 @@ from phalanx.core import (
     Identity,
     Jaxpr,
     TraceError,
+    Tracer,
     cached_on_jaxpr,
     check_function,
     format_code_position,
+    get_aval,
     is_linear,
     join_tangents,
     merge_lists,
@@ -29,10 +31,10 @@ from phalanx.core import (
     split_tangents,
     state,
 )
-from phalanx.engine import api_boundary, hlo, ir
+from phalanx.engine import Cache, api_boundary, hlo, ir
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.transforms.call_primitives import PartialEvalCall
-from phalanx.transforms.flat_function import trace_flat, wraps
+from phalanx.transforms.flat_function import function_name, trace_flat, wraps
 from phalanx.transforms.jvp_trace import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
 from phalanx.transforms.partial_eval import (
@@ -42,7 +44,8 @@ from phalanx.transforms.partial_eval import (
     partial_eval_inner_jaxpr,
     partial_eval_jaxpr,
 )
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.transforms.structure_checks import broadcast_flags
+from phalanx.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from phalanx.typing import PyTree
 
 
@@ -90,7 +93,10 @@ def nothing_saveable(*_: Any, **__: Any) -> bool:
 
 
 class Remat(PartialEvalCall, name="checkpoint"):
-    """A call of a jaxpr whose intermediate values are recomputed when it is differentiated: inputs -> outputs."""
+    """A call of a jaxpr whose intermediate values are recomputed when it is differentiated: inputs -> outputs.
+
+    `prevent_cse` is a bool for all inputs, or one for each of the last inputs; the others have True.
+    """
 
     def lower(
         self,
@@ -98,12 +104,14 @@ class Remat(PartialEvalCall, name="checkpoint"):
         *operands: ir.Value,
         jaxpr: Jaxpr,
         policy: Policy,
-        prevent_cse: bool,
+        prevent_cse: bool | tuple[bool, ...],
         differentiated: bool,
     ) -> list:
         # Only the recomputation needs the barrier; the original computation can be optimized freely.
-        if differentiated and prevent_cse and operands:
-            operands = tuple(hlo.OptimizationBarrierOp(list(operands)).results)
+        flags = _flags_of_inputs(prevent_cse, len(operands)) if differentiated else [False] * len(operands)
+        if any(flags):
+            behind = hlo.OptimizationBarrierOp(select_flagged(operands, flags)).results
+            operands = tuple(merge_lists(flags, list(behind), select_unflagged(operands, flags)))
         return ctx.emit(jaxpr, operands, "checkpoint", *(("rematted_computation",) if differentiated else ()))
 
     def partial_eval_parts(self, params: dict, unknown: Sequence[bool], policy: Policy) -> PartialEvalJaxprs:
@@ -111,9 +119,16 @@ class Remat(PartialEvalCall, name="checkpoint"):
             return partial_eval_inner_jaxpr(params["jaxpr"], unknown, policy)
         return partial_eval_jaxpr(params["jaxpr"], unknown, instantiated_inputs=True, policy=params["policy"])
 
+    def input_output_options(self, params: dict) -> tuple[Sequence[Any], Sequence[Any]]:
+        """For each input whether a barrier is in front of its recomputation; nothing for the outputs."""
+        jaxpr = params["jaxpr"]
+        return _flags_of_inputs(params["prevent_cse"], len(jaxpr.invars)), [None] * len(jaxpr.outvars)
+
     def derive_params(
         self, params: dict, jaxpr: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], transform: str
     ) -> dict:
+        if not isinstance(params["prevent_cse"], bool):
+            params = params | {"prevent_cse": tuple([flag is not False for flag in ins])}
         return params | {"jaxpr": jaxpr, "differentiated": params["differentiated"] or transform == "unknown"}
 
     def transpose(self, y_bars: Sequence[Any], *operands: Any, jaxpr: Jaxpr, **params: Any) -> tuple:
@@ -140,11 +155,20 @@ class Remat(PartialEvalCall, name="checkpoint"):
         )
         known = run_jaxpr(parts.known, *select_unflagged(args, unknown))
         waiting = [*known[count:], *select_flagged(args, parts.unknown_inputs)]
-        out_dot = trace.record(self, waiting, self.derive_params(params, parts.unknown, (), (), "unknown"))
+        flags = [*[None] * len(derived.consts), *self.input_output_options(params)[0], *[None] * len(given)]
+        ins = [*[None] * len(known[count:]), *select_flagged(flags, parts.unknown_inputs)]
+        out_dot = trace.record(self, waiting, self.derive_params(params, parts.unknown, ins, (), "unknown"))
         return known[:count], join_tangents(jaxpr.out_avals, has, out_dot)
 
 
 remat_p = Remat()
+
+
+def _flags_of_inputs(prevent_cse: bool | tuple[bool, ...], count: int) -> Sequence[bool]:
+    """The flag of each of `count` inputs; constants come first, and have True."""
+    if isinstance(prevent_cse, bool):
+        return [prevent_cse] * count
+    return [*[True] * (count - len(prevent_cse)), *prevent_cse]
 
 
 @cached_on_jaxpr
@@ -157,7 +181,7 @@ def _divide_mixed_eqns(jaxpr: Jaxpr, unknown: Sequence[bool]) -> Jaxpr:
 def checkpoint(
     fun: Callable | None = None,
     *,
-    prevent_cse: bool = True,
+    prevent_cse: PyTree = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
@@ -168,7 +192,8 @@ def checkpoint(
     Args:
       fun: a function of arrays or pytrees of arrays. If omitted, `checkpoint` returns a decorator.
       prevent_cse: prevent the compiler from merging the recomputation with the original computation. False is safe
-        inside `scan`, whose iterations are never merged, and lets the compiler optimize more.
+        inside `scan`, whose iterations are never merged, and lets the compiler optimize more. A tuple has a flag, or a
+        pytree of flags, for each positional argument: computations from arguments with False may be merged.
       policy: decides which values may be saved (see `phalanx.checkpoint_policies`); none by default.
       static_argnums, static_argnames: arguments that are not traced, by position and by keyword.
       concrete: not supported; pass static arguments instead.
@@ -178,6 +203,7 @@ def checkpoint(
 
     Raises:
       ArgumentTypeError: `fun` is not callable.
+      TreeError: `prevent_cse` does not fit the arguments.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -206,15 +232,13 @@ def checkpoint(
         check_function("checkpoint, argument policy", policy)
     numbers = parse_positions("checkpoint, argument static_argnums", static_argnums)
     names = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
+    traces: Cache[Any, tuple[Jaxpr, PyTreeDef]] = Cache("transforms.checkpoint_traces", 64)
 
     @api_boundary
     @wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         fix = "pass the static arguments by position, or list their names in static_argnames"
         static = normalize_positions("checkpoint, argument static_argnums", numbers, len(args), static_argnums, fix)
-        # Eagerly nothing is differentiated, so there is nothing to save.
-        if state.trace is None:
-            return fun(*args, **kwargs)
         is_static = [i in static for i in range(len(args))]
         # Static arguments are captured by the closure; all others become inputs of the equation.
         fixed, fixed_named = select_flagged(args, is_static), {name: kwargs.pop(name) for name in names & kwargs.keys()}
@@ -223,15 +247,26 @@ def checkpoint(
             return fun(*merge_lists(is_static, fixed, values), **named, **fixed_named)
 
         given = tuple(select_unflagged(args, is_static)), kwargs
-        leaves, function, jaxpr = trace_flat(call, given, f"checkpoint of {format_code_position(fun)}")
-        jaxpr.debug_name = getattr(fun, "__name__", "checkpoint")
-        params = {
-            "jaxpr": jaxpr,
-            "policy": policy or nothing_saveable,
-            "prevent_cse": prevent_cse,
-            "differentiated": False,
-        }
-        return tree_unflatten(function.out_tree, remat_p.bind_call(leaves, params))
+        leaves, tree = tree_flatten(given)
+        key: Any = (tree, *map(get_aval, leaves), *fixed, *map(type, fixed), *fixed_named.items(), state.context)
+        try:
+            traced = traces.get(key)
+        except TypeError:  # an unhashable static argument
+            key = traced = None
+        if traced is None:
+            _, function, jaxpr = trace_flat(call, given, f"checkpoint of {format_code_position(fun)}")
+            jaxpr.debug_name = function_name(fun)
+            traced = jaxpr, function.out_tree
+            # A jaxpr with tracers among its constants belongs to one trace of an outer transformation.
+            if key is not None and not any(isinstance(c, Tracer) for c in jaxpr.consts):
+                traces[key] = traced
+        jaxpr, out_tree = traced
+        flags = prevent_cse
+        if not isinstance(prevent_cse, bool):
+            where = f"checkpoint of {format_code_position(fun)}, argument prevent_cse"
+            flags = tuple(broadcast_flags(prevent_cse, given[0], where) + [True] * len(tree_leaves(kwargs)))
+        params = {"jaxpr": jaxpr, "policy": policy or nothing_saveable, "prevent_cse": flags, "differentiated": False}
+        return tree_unflatten(out_tree, remat_p.bind_call(leaves, params))
 
     return checkpointed
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from phalanx.core import ArgumentTypeError, ShapedArray, ShardingError, TreeError
-from phalanx.tree import PyTreeDef, equality_errors, tree_structure, tree_unflatten
+from phalanx.tree import PyTreeDef, equality_errors, tree_flatten, tree_leaves, tree_structure, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
 
@@ -78,3 +78,27 @@ def check_same_types(
         raise (ShardingError if got.matches(want) else ArgumentTypeError)(
             where(path), expected=f"type {want.str_short()}, as in {source(path)}", got=got.str_short(), fix=fix
         )
+
+
+def broadcast_flags(flags: PyTree, values: PyTree, where: str) -> list[bool]:
+    """A flag for each leaf of some values, from a prefix of them, in which a tuple may stand for any container.
+
+    Args:
+      flags: the prefix, of bools.
+      values: the values.
+      where: the argument, for the error.
+
+    Raises:
+      TreeError: a container has another number of children than the values there.
+    """
+    if isinstance(flags, bool):
+        return [flags] * len(tree_leaves(values))
+    given, parts = (tree_flatten(tree, is_leaf=lambda x, tree=tree: x is not tree)[0] for tree in (flags, values))
+    if len(given) != len(parts) or any(each is flags for each in given):
+        raise TreeError(
+            where,
+            expected=f"True or False, or a container of {len(parts)} of them",
+            got=repr(flags),
+            fix="pass a tuple with a flag, or a tuple of flags, for each argument",
+        )
+    return [flag for each in zip(given, parts, strict=True) for flag in broadcast_flags(*each, where)]
