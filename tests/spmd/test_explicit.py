@@ -687,3 +687,16 @@ def test_auto_axes_without_a_mesh_does_nothing():
     assert phalanx.jit(f)(1) == 2
     with pytest.raises(ShardingError, match="auto_axes: expected a mesh in context, got none"):
         phalanx.sharding.auto_axes(lambda x: x + 1, out_sharding=P("x"))(jnp.ones(8))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, phalanx.jit])
+def test_a_mapped_dimension_stays_sharded_through_out_sharding(mesh, wrap):
+    a, b = np.arange(32.0, dtype=np.float32).reshape(4, 2, 4), np.arange(32.0, dtype=np.float32).reshape(4, 4, 2)
+    f = wrap(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=P(None, None)))
+    g = wrap(auto_axes(lambda a, b: a @ b, out_sharding=P()))
+    with phalanx.set_mesh(mesh):
+        placed = [phalanx.device_put(v, NamedSharding(mesh, P("x", None, "y" if v is a else None))) for v in (a, b)]
+        assert phalanx.vmap(f, out_axes=2)(*placed).sharding.spec == P(None, None, "x")
+        out = phalanx.vmap(g)(*placed)
+    assert out.sharding.spec == P("x", None, None)
+    np.testing.assert_allclose(out, a @ b)

@@ -219,7 +219,8 @@ def lower(
     """
     device_platform = client.platform_name(devices[0].platform)
     is_attached = platform in (None, device_platform) and not isinstance(devices[0], PlaceholderDevice)
-    out_shardings = _apply_typed_shardings(program, out_shardings or [None] * len(program.outvars), devices)
+    out_shardings = out_shardings or [None] * len(program.outvars)
+    out_shardings = _apply_typed_shardings(program, in_shardings, out_shardings, devices)
     # The engine takes buffers in the order in which it numbers partitions, whatever order a mesh lists its devices in.
     in_shardings = [
         reorder_devices(s, devices, physical_aval(v.aval).ndim)
@@ -280,13 +281,18 @@ def lower(
     )
 
 
-def _apply_typed_shardings(program: Jaxpr, declared: Sequence[Any], devices: tuple) -> Sequence[Any]:
+def _apply_typed_shardings(
+    program: Jaxpr, in_shardings: Sequence[Sharding], declared: Sequence[Any], devices: tuple
+) -> Sequence[Any]:
     """The shardings of outputs, completed by the ones in their types.
 
     Where every axis of the mesh is Explicit, the type decides: an output without a sharding in its type is replicated.
     """
     typed = (v.aval.type_sharding for v in (*program.outvars, *program.invars) if v.aval.type_sharding is not None)
-    mesh = next((s.mesh for s in typed), None) or get_explicit_mesh()
+    mesh = next((s.mesh for s in typed), None)
+    # Results of operands that are sharded without a sharding in their types are left to the compiler.
+    if mesh is None and all(s.is_fully_replicated for s in in_shardings):
+        mesh = get_explicit_mesh()
     if mesh is None or mesh.auto_axes or mesh.size != len(devices):
         return declared
     mesh = mesh.abstract_mesh.on(devices)

@@ -73,7 +73,7 @@ class Reshard(Identity, name="reshard"):
         (x,), (b,) = operands, dims
         # `sharding` does not mention the mapped dimension, which keeps its axes if they are Explicit in the new mesh.
         held = get_aval(x).type_sharding
-        axes = held.spec.dims[b] if held is not None else axis.spmd_name or ()
+        axes = held.spec.dims[b] if held is not None else axis.split or axis.spmd_name or ()
         if not set(axes) <= set(sharding.mesh.explicit_axes):
             axes = ()
         return self(x, sharding=sharding.with_dim(b, axes or None)), b
