@@ -1,5 +1,7 @@
 """Conversions of dtypes: complex to real, 64-bit parts of 32-bit programs, and the common dtype of two."""
 
+import enum
+
 import numpy as np
 import pytest
 
@@ -100,3 +102,10 @@ def test_promote_types_does_not_narrow_the_dtypes_it_is_given():
     assert jnp.promote_types("int8", "uint64") == np.float64
     assert jnp.promote_types("int16", "uint32") == np.int32
     assert jnp.result_type("int8", "uint64") == np.int32  # integers of 32 bits, as arrays would have
+
+
+def test_members_of_an_int_enum_are_numbers():
+    color = enum.IntEnum("color", "red blue")
+    assert int(jnp.arange(2)[1] + color.blue) == 3
+    assert int(phalanx.pmap(lambda _: color.blue)(jnp.arange(1))[0]) == 2
+    assert jnp.add(color.red, 1.5).dtype == "float32"

@@ -111,6 +111,8 @@ def to_host_operand(x: ArrayLike, where: str) -> Any:
     kind = aval_or_scalar_type(x, where)
     if kind in SCALAR_KINDS or not isinstance(kind, ShapedArray):
         return cast(x, get_aval(x).dtype, kind is not bool)
+    if isinstance(x, int | float | complex):  # an instance of a subclass, such as a member of an IntEnum
+        x = next(number for number in (int, float, complex) if isinstance(x, number))(x)
     return x if getattr(x, "aval", None) is not None else to_host_operand(x, where)
 
 
