@@ -29,8 +29,8 @@ _DIALECTS = "arith builtin chlo func math memref mpmd scf sdy sparse_tensor stab
 # rename}). A row with "*" forwards all names of one module of jaxlib.
 ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "ad": (
-        "Where the gradients of `vjp` go: markers for the method `with_refs` of its result.",
-        {"transforms.vjp_function": "DidntWant DontWant GradRef GradValue"},
+        "Markers in the results of `vjp`: where gradients go (`with_refs`), which arguments it keeps (`args_res`).",
+        {"transforms.vjp_function": "DidntWant DontWant GradRef GradValue NotNeeded NotSaveable"},
     ),
     "ad_checkpoint": (
         "Rematerialization: `checkpoint`, its policies, and the residuals that differentiation saves.",

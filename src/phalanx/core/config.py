@@ -149,6 +149,7 @@ class State(threading.local):
     def __init__(self) -> None:
         self.trace: Any = None
         self.scope: tuple[Any, ...] = ()  # see `source_info.Scope`
+        self.backward_logs: dict[Any, Any] | None = None  # see `transforms.backward_logs`
         self.source: Any = None  # the traceback that operations of a rule are recorded with, instead of the caller's
 
     @property

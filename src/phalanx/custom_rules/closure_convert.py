@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from phalanx.core import (
     Tracer,
     dtypes,
+    format_code_position,
     get_aval,
     merge_lists,
     run_jaxpr,
@@ -18,17 +20,20 @@ from phalanx.core import (
     trace_to_jaxpr,
 )
 from phalanx.custom_rules.custom_jvp_and_vjp import custom_vjp
+from phalanx.custom_rules.rule_arguments import check_pair
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.transforms.flat_function import function_name, trace_flat, wraps
 from phalanx.tree import tree_flatten, tree_leaves, tree_structure, tree_unflatten
 from phalanx.typing import PyTree
 
 
-def custom_gradient(fun: Callable) -> Callable:
+def custom_gradient(fun: Callable | None = None, *, with_logs: bool = False) -> Callable:
     """Define a custom reverse-mode derivative by a function that returns its value and its VJP function.
 
     Args:
-      fun: takes arrays and returns `(result, vjp)`, where `vjp(cotangent)` returns the cotangents of the arguments.
+      fun: takes arrays and returns `(result, vjp)`, where `vjp(cotangent)` returns the cotangents of the arguments. If
+        omitted, `custom_gradient` returns a decorator.
+      with_logs: whether `vjp` returns `(cotangents, logs)`, as a `bwd` rule of `custom_vjp.defvjp_with_logs` does.
 
     Returns:
       A function that returns the result; its derivative in reverse mode is `vjp`.
@@ -40,30 +45,41 @@ def custom_gradient(fun: Callable) -> Callable:
       10.0
     """
 
+    if fun is None:
+        return functools.partial(custom_gradient, with_logs=with_logs)
+
     @api_boundary
     @wraps(fun)
     def with_gradient(*args: Any, **kwargs: Any) -> PyTree:
         # The VJP function closes over traced values. It is staged in the forward pass, and its constants are the
         # residuals; `bwd` runs the jaxpr that `fwd` has left in `staged`.
         staged: list = []
+        where = f"the vjp function of {format_code_position(fun)}"
 
         def fwd(*xs: Any) -> tuple:
             out, rule = fun(*xs, **kwargs)
             leaves, tree = tree_flatten(out)
-            jaxpr = trace_to_jaxpr(
-                lambda *c: tree_flatten(_as_tuple(rule(tree_unflatten(tree, c)), len(xs)))[0],
-                [get_aval(x).to_tangent() for x in leaves],
-                "custom_gradient",
-            )
-            staged[:] = [jaxpr.replace(consts=())]
+            result_trees: list = []
+
+            def flat_rule(*c: Any) -> list:
+                found = rule(tree_unflatten(tree, c))
+                cotangents, logs = check_pair(where, found, "(cotangents, logs)") if with_logs else (found, None)
+                flat, result_tree = tree_flatten((_as_tuple(cotangents, len(xs)), logs))
+                result_trees.append(result_tree)
+                return flat
+
+            jaxpr = trace_to_jaxpr(flat_rule, [get_aval(x).to_tangent() for x in leaves], "custom_gradient")
+            staged[:] = [jaxpr.replace(consts=()), result_trees[0]]
             return out, jaxpr.consts
 
         def bwd(consts: list, ct: PyTree) -> PyTree:
             flat = run_jaxpr(staged[0].replace(consts=consts), *tree_leaves(ct))
-            return tree_unflatten(tree_structure(args), flat)
+            cotangents, logs = tree_unflatten(staged[1], flat)
+            cotangents = tree_unflatten(tree_structure(args), tree_leaves(cotangents))
+            return (cotangents, logs) if with_logs else cotangents
 
         function = custom_vjp(lambda *xs: fun(*xs, **kwargs)[0])
-        function.defvjp(fwd, bwd)
+        (function.defvjp_with_logs if with_logs else function.defvjp)(fwd, bwd)
         return function(*args)
 
     return with_gradient

@@ -41,7 +41,7 @@ from phalanx.custom_rules.custom_jvp_and_vjp_calls import custom_jvp_call_p, cus
 from phalanx.custom_rules.rule_arguments import bind_positional, check_pair, forward_rule_setter
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.runtime.transfer import scalar_array
-from phalanx.transforms import PathLabel, check_same_structure, function_name, positional_parameters
+from phalanx.transforms import PathLabel, check_same_structure, function_name, positional_parameters, record_logs
 from phalanx.transforms.flat_function import label_of
 from phalanx.tree import all_leaves, tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
 from phalanx.tree.key_paths import leaf_path
@@ -380,6 +380,7 @@ class custom_vjp(_CustomFunction):
     rules, setters = ("fwd", "bwd"), "defvjp"
     fwd: Callable | None
     bwd: Callable | None
+    with_logs = False
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
         """Set the derivative rules.
@@ -392,7 +393,27 @@ class custom_vjp(_CustomFunction):
             zero as `SymbolicZero`.
           optimize_remat: accepted for compatibility; not read, since dead code of `fwd` is always removed.
         """
-        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+        self.fwd, self.bwd, self.symbolic_zeros, self.with_logs = fwd, bwd, symbolic_zeros, False
+
+    def defvjp_with_logs(
+        self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False
+    ) -> None:
+        """Set derivative rules of which `bwd` also returns values for `f_vjp.with_logs`.
+
+        Args:
+          fwd, symbolic_zeros, optimize_remat: as in `defvjp`.
+          bwd: `bwd(*nondiff, residuals, cotangent) -> (cotangents, logs)`; `logs` is a dict of pytrees, or None.
+
+        Examples:
+          >>> import phalanx
+          >>> f = phalanx.custom_vjp(lambda x: x * x)
+          >>> f.defvjp_with_logs(lambda x: (f(x), x), lambda x, y_bar: ((2 * x * y_bar,), {"y_bar": y_bar}))
+          >>> (x_bar,), logs = phalanx.vjp(f, 3.0)[1].with_logs(1.0)
+          >>> float(x_bar), float(logs["y_bar"])
+          (6.0, 1.0)
+        """
+        self.defvjp(fwd, bwd, symbolic_zeros, optimize_remat)
+        self.with_logs = True
 
     def _bind(self, call: _Call) -> list:
         def fwd(xs: Sequence[Any], perturbed: tuple) -> tuple:
@@ -417,6 +438,13 @@ class custom_vjp(_CustomFunction):
         exposed = tree_unflatten(call.out_tree, [self._expose(c) for c in cts])
         result = self.bwd(*call.nondiff_args(), tree_unflatten(call.residual_tree, residuals), exposed)
         where = f"bwd rule {format_code_position(self.bwd)} of {function_name(self.fun)}"
+        if self.with_logs:
+            result, logs = check_pair(where, result, "(cotangents, logs)")
+            if not isinstance(logs, dict | None):
+                raise ArgumentTypeError(
+                    f"{where}, logs", expected="None or a dict", got=repr(logs), fix="name each log: {'name': value}"
+                )
+            record_logs(logs or {})
         if not isinstance(result, tuple | list) or len(result) != len(arguments):
             raise TreeError(
                 where,

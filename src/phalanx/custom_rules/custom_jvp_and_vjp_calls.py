@@ -45,12 +45,17 @@ from phalanx.transforms import (
     BatchTrace,
     CallPrimitive,
     HigherOrder,
+    append_logs,
     batch_jaxpr,
+    collect_logs,
     front_dims,
     function_name,
+    record_logs,
+    take_logs,
     transpose_jaxpr,
     vmap_flat,
 )
+from phalanx.tree import tree_unflatten
 
 # The parameter `fun`: a flat function, or its jaxpr once the call is staged. `Any`, since mypy cannot narrow by `type`.
 FlatOrJaxpr: TypeAlias = Any
@@ -171,8 +176,8 @@ class CustomJVPCall(_CustomCall, name="custom_jvp_call"):
         """Transpose the function itself; its rule is for derivatives."""
         linear, nonzero = [is_linear(x) for x in operands], [type(c) is not Zero for c in y_bars]
         transposed, has = transpose_jaxpr(fun, linear, nonzero)
-        x_bars = run_jaxpr(transposed, *select_unflagged(operands, linear), *select_flagged(y_bars, nonzero))
-        return tuple(fill_flagged(linear, fill_flagged(has, x_bars)))
+        out = run_jaxpr(transposed, *select_unflagged(operands, linear), *select_flagged(y_bars, nonzero))
+        return tuple(fill_flagged(linear, fill_flagged(has, take_logs(transposed, out))))
 
     def batch_axis(
         self,
@@ -433,11 +438,21 @@ def _batch_bwd(
       trace: the trace whose values the rule may close over.
     """
     count = len(residuals)
-    one = lambda *xs: bwd(list(xs[:count]), list(xs[count:]), perturbed)
+    log_tree: Any = None
+
+    def one(*xs: Any) -> list:
+        nonlocal log_tree
+        with collect_logs() as logs:
+            found = bwd(list(xs[:count]), list(xs[count:]), perturbed)
+        out, log_tree = append_logs(found, logs)
+        return out
+
     pairs = _vmap(one, [*residuals, *cts], dims, axis, "custom_vjp", trace)
     are_mapped = any(d is not None for d in dims)
+    logged = [axis.to_front(x, d) if are_mapped else x for x, d in pairs[len(in_dims) :]]
+    record_logs({} if log_tree is None else tree_unflatten(log_tree, logged))
     x_bars = []
-    for (x, found), wanted in zip(pairs, in_dims, strict=True):
+    for (x, found), wanted in zip(pairs[: len(in_dims)], in_dims, strict=True):
         if found is not None and not are_mapped:
             raise TraceError(
                 "vmap of a custom_vjp function",

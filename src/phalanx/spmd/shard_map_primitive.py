@@ -60,6 +60,7 @@ from phalanx.transforms import (
     PartialEvalCall,
     Policy,
     batch_jaxpr,
+    drop_logs,
     front_dims,
     jvp_jaxpr,
     linearize_jaxpr,
@@ -304,6 +305,7 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         cts, outs = select_flagged(y_bars, nonzero), [s.to_ct_spec() for s in select_flagged(out_specs, nonzero)]
         with view.scope():
             derived, has = transpose_jaxpr(jaxpr, linear, nonzero)
+            derived = drop_logs(derived, "shard_map")
             # Operands whose cotangent is zero get no output.
             ins = [spec.to_ct_spec() for spec in select_flagged(select_flagged(in_specs, linear), has)]
             if not view.check:

@@ -4,6 +4,13 @@ Users see the transformations; the other names are what the packages above build
 """
 
 from phalanx.engine.public_namespace import publish as _publish
+from phalanx.transforms.backward_logs import (
+    append_logs as append_logs,
+    collect_logs as collect_logs,
+    drop_logs as drop_logs,
+    record_logs as record_logs,
+    take_logs as take_logs,
+)
 from phalanx.transforms.batching import (
     AxisData as AxisData,
     BatchTrace as BatchTrace,

@@ -45,6 +45,7 @@ from phalanx.core import (
     write_p,
 )
 from phalanx.runtime import LoweringContext, result_memories
+from phalanx.transforms.backward_logs import count_logs, take_logs
 from phalanx.transforms.batching import AxisData, batch_jaxpr, front_dims
 from phalanx.transforms.jvp_trace import jvp_jaxpr
 from phalanx.transforms.linear_trace import LinearTrace
@@ -308,7 +309,8 @@ class TransformedCall(CallPrimitive):
         derived, has = transpose_jaxpr(params[self.program], linear, nonzero)
         args = [*select_unflagged(operands, linear), *select_flagged(y_bars, nonzero)]
         given = [*select_unflagged(ins, linear), *select_flagged(outs, nonzero)]
-        x_bars = self._bind(params, derived, args, given, select_flagged(select_flagged(ins, linear), has), "transpose")
+        returned = [*select_flagged(select_flagged(ins, linear), has), *[None] * count_logs(derived)]
+        x_bars = take_logs(derived, self._bind(params, derived, args, given, returned, "transpose"))
         return tuple(fill_flagged(linear, fill_flagged(has, x_bars)))
 
     def batch_axis(self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple:

@@ -40,10 +40,11 @@ from phalanx.core import (
     write_p,
 )
 from phalanx.runtime.array import Array
+from phalanx.transforms.backward_logs import check_logs
 from phalanx.transforms.flat_function import FlatFunction, function_name, label_of, positional_parameters, trace_flat
 from phalanx.transforms.jvp_trace import JVPTrace, JVPTracer, jvp_flat
 from phalanx.transforms.linear_trace import LinearTrace, finish_linear
-from phalanx.transforms.structure_checks import PathLabel, check_same_structure
+from phalanx.transforms.structure_checks import PathLabel, broadcast_flags, check_same_structure
 from phalanx.transforms.transpose_jaxpr import add_transpose, transpose_flat
 from phalanx.transforms.vjp_function import DidntWant, DontWant, GradRef, GradValue, VjpFunction
 from phalanx.tree import Partial, PyTreeDef, tree_flatten, tree_map, tree_unflatten
@@ -122,10 +123,13 @@ def _strip_aux_tangents(function: FlatFunction) -> Callable[..., list]:
     return run
 
 
-def _linearize_at(fun: Callable, primals: tuple, has_aux: bool, derivative: Callable[[LinearMap, list], Any]) -> tuple:
+def _linearize_at(
+    fun: Callable, primals: tuple, has_aux: bool, derivative: Callable[[LinearMap, list, list], Any]
+) -> tuple:
     """The result of `fun`, the function that `derivative` makes of its linear jaxpr, and the auxiliary output if any.
 
-    That function is a pytree whose leaves are the residuals, so that it can be returned from a `jit`.
+    That function is made from the flat primals and the residuals. It is a pytree whose leaves are the residuals, so
+    that it can be returned from a `jit`.
     """
     flat, tree = tree_flatten(primals)
     function = FlatFunction(fun, tree, has_aux=has_aux)
@@ -138,7 +142,7 @@ def _linearize_at(fun: Callable, primals: tuple, has_aux: bool, derivative: Call
         out, jaxpr, nonzero, aux = linearize_flat(function, flat, function_name(fun))
     linear = LinearMap(jaxpr, format_code_position(fun), tree, function.out_tree, nonzero, flat, out)
     linear.is_ref = is_ref
-    result = tree_unflatten(function.out_tree, out), derivative(linear, list(jaxpr.consts))
+    result = tree_unflatten(function.out_tree, out), derivative(linear, flat, list(jaxpr.consts))
     return (*result, aux) if has_aux else result
 
 
@@ -304,7 +308,7 @@ def linearize(fun: Callable, *primals: PyTree, has_aux: bool = False) -> tuple:
         fun,
         primals,
         has_aux,
-        lambda linear, consts: Partial(functools.partial(_apply_linear, linear.jaxpr, linear), consts),
+        lambda linear, _, consts: Partial(functools.partial(_apply_linear, linear.jaxpr, linear), consts),
     )
 
 
@@ -323,7 +327,13 @@ def _apply_linear(jaxpr: Jaxpr, linear: LinearMap, consts: Sequence[Any], *tange
     return tree_unflatten(linear.out_tree, finalize_tangents(out, linear.out_avals))
 
 
-def vjp(fun: Callable, *primals: PyTree, has_aux: bool = False, reduce_axes: Sequence[AxisName] = ()) -> tuple:
+def vjp(
+    fun: Callable,
+    *primals: PyTree,
+    has_aux: bool = False,
+    reduce_axes: Sequence[AxisName] = (),
+    saveable_args: PyTree = True,
+) -> tuple:
     """Vector-Jacobian product: the value of a function and its transposed derivative (reverse mode).
 
     Args:
@@ -331,6 +341,8 @@ def vjp(fun: Callable, *primals: PyTree, has_aux: bool = False, reduce_axes: Seq
       primals: the arguments.
       has_aux: whether `fun` returns `(result, aux)`.
       reduce_axes: accepted for compatibility; not read.
+      saveable_args: whether `f_vjp` may keep the arguments that it needs, as a prefix of the tuple of arguments; others
+        must be put into `f_vjp.args_res` before the call.
 
     Returns:
       `(result, f_vjp)`, with `aux` third if `has_aux`; `f_vjp(cotangent)` is a tuple with a cotangent for each
@@ -346,12 +358,22 @@ def vjp(fun: Callable, *primals: PyTree, has_aux: bool = False, reduce_axes: Seq
       >>> [float(x) for x in f_vjp(1.0)]
       [3.0, 2.0]
     """
-    return _linearize_at(
-        fun, primals, has_aux, lambda linear, consts: VjpFunction(functools.partial(_apply_vjp, linear), consts, ())
-    )
+    where = f"vjp of {format_code_position(fun)}, argument saveable_args"
+
+    def derivative(linear: LinearMap, args: list, residuals: list) -> VjpFunction:
+        if saveable_args is True:
+            saveable = [True] * len(args)
+        else:
+            saveable = broadcast_flags(saveable_args, primals, where)
+        return VjpFunction.of(functools.partial(_apply_vjp, linear), linear.in_tree, args, residuals, saveable)
+
+    return _linearize_at(fun, primals, has_aux, derivative)
 
 
-def _apply_vjp(linear: LinearMap, consts: Sequence[Any], targets: tuple, *cotangents: PyTree) -> tuple:
+def _apply_vjp(
+    linear: LinearMap, consts: Sequence[Any], targets: tuple, cotangents: tuple, want_logs: bool
+) -> tuple[Any, dict]:
+    """The cotangents of the arguments, in their structure, and the logs of the backward pass."""
     if len(cotangents) != 1:
         raise ArgumentTypeError(
             f"the vjp function of {linear.function}",
@@ -362,14 +384,29 @@ def _apply_vjp(linear: LinearMap, consts: Sequence[Any], targets: tuple, *cotang
     cts = _check_cotangents(linear, cotangents[0], [a.to_cotangent() for a in linear.out_avals], "vjp")
     # Results without a tangent do not depend on the inputs; their cotangents are ignored.
     cts = select_flagged(cts, linear.nonzero)
+    for v, x in zip(linear.jaxpr.constvars, consts, strict=True):
+        if not get_aval(x).matches(v.aval):
+            raise ArgumentTypeError(
+                f"the vjp function of {linear.function}, args_res",
+                expected=f"the argument at which the function was differentiated, of type {v.aval.str_short()}",
+                got=get_aval(x).str_short(),
+                fix="put that argument into args_res before the call",
+            )
     if targets or any(linear.is_ref):
-        return _add_to_targets(linear, consts, targets, cts)
-    bars = transpose_flat(linear.jaxpr, consts, cts)
-    return tree_unflatten(linear.in_tree, finalize_tangents(bars, linear.in_avals))
+        bars, logs = _add_to_targets(linear, consts, targets, cts)
+    elif want_logs:
+        none, every = [None] * len(linear.in_avals), [True] * len(linear.in_avals)
+        found, logs = add_transpose(linear.jaxpr, consts, cts, none, every)
+        bars = finalize_tangents(found, linear.in_avals)
+    else:
+        bars, logs = finalize_tangents(transpose_flat(linear.jaxpr, consts, cts), linear.in_avals), {}
+    if want_logs:
+        check_logs(f"the vjp function of {linear.function}, with_logs", logs)
+    return tree_unflatten(linear.in_tree, bars), logs
 
 
-def _add_to_targets(linear: LinearMap, consts: Sequence[Any], targets: tuple, cts: Sequence[Any]) -> tuple:
-    """The gradients, where those with a reference as their target are added to it."""
+def _add_to_targets(linear: LinearMap, consts: Sequence[Any], targets: tuple, cts: Sequence[Any]) -> tuple[list, dict]:
+    """The gradients, where those with a reference as their target are added to it, and the logs."""
     where = f"vjp of {linear.function}"
     goals, tree = tree_flatten(targets)
     if targets and tree != linear.in_tree:
@@ -396,7 +433,7 @@ def _add_to_targets(linear: LinearMap, consts: Sequence[Any], targets: tuple, ct
             )
     refs = [goal if isinstance(goal, Ref) else None for goal in goals]
     sums = [None if ref is None else read_p(ref) for ref in refs]
-    bars = add_transpose(linear.jaxpr, consts, cts, sums, [type(goal) is not DontWant for goal in goals])
+    bars, logs = add_transpose(linear.jaxpr, consts, cts, sums, [type(goal) is not DontWant for goal in goals])
     out: list[Any] = []
     for goal, ref, bar, aval in zip(goals, refs, bars, linear.in_avals, strict=True):
         if ref is not None:
@@ -404,7 +441,7 @@ def _add_to_targets(linear: LinearMap, consts: Sequence[Any], targets: tuple, ct
             out.append(GradRef())
         else:
             out.append(DidntWant() if type(goal) is DontWant else finalize_tangent(bar, aval))
-    return tree_unflatten(linear.in_tree, out)
+    return out, logs
 
 
 def _check_cotangents(linear: LinearMap, cotangent: PyTree, spaces: Sequence[ShapedArray], transform: str) -> list:

@@ -34,6 +34,7 @@ from phalanx.core import (
     trace_to_jaxpr,
     vector_space,
 )
+from phalanx.transforms.backward_logs import append_logs, collect_logs, mark_logs
 from phalanx.typing import ArrayLike
 
 
@@ -151,14 +152,14 @@ def _complete_cotangent(c: ArrayLike | Zero | None, aval: ShapedArray) -> Any:
 
 def transpose_flat(jaxpr: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any]) -> list:
     """The cotangents, arrays or `Zero`s, of the inputs of a jaxpr that is linear in all of them."""
-    with enter_transform("transpose"):
+    with enter_transform("transpose"), collect_logs():
         return _transpose(jaxpr, dict(zip(jaxpr.constvars, consts, strict=True)), cotangents, jaxpr.invars)
 
 
 def add_transpose(
     jaxpr: Jaxpr, consts: Sequence[Any], cotangents: Sequence[Any], sums: Sequence[Any], wanted: Sequence[bool]
-) -> list:
-    """The cotangents of some inputs of a linear jaxpr, added to given values.
+) -> tuple[list, dict]:
+    """The cotangents of some inputs of a linear jaxpr, added to given values, and the logs of the backward pass.
 
     Args:
       jaxpr, consts, cotangents: as in `transpose_flat`.
@@ -166,7 +167,7 @@ def add_transpose(
       wanted: for each input, whether its cotangent is computed.
 
     Returns:
-      For each input the sum or the cotangent; a `Zero` for inputs that are not wanted.
+      For each input the sum or the cotangent, a `Zero` for inputs that are not wanted; and the logs.
     """
     # Equations that no wanted input reaches are left out; they would give cotangents to others only.
     needed = {*select_flagged(jaxpr.invars, wanted)}
@@ -186,9 +187,9 @@ def add_transpose(
         for v, c in zip(jaxpr.outvars, cotangents, strict=True)
     ]
     known = dict(zip(jaxpr.constvars, consts, strict=True))
-    with enter_transform("transpose"):
+    with enter_transform("transpose"), collect_logs() as logs:
         out = _transpose(jaxpr.replace(eqns=eqns), known, given, jaxpr.invars, held)
-    return [x if w else Zero(v.aval) for x, v, w in zip(out, jaxpr.invars, wanted, strict=True)]
+    return [x if w else Zero(v.aval) for x, v, w in zip(out, jaxpr.invars, wanted, strict=True)], logs
 
 
 def _transpose(
@@ -241,20 +242,26 @@ def transpose_jaxpr(
         is zero.
 
     Returns:
-      The jaxpr (inputs that are not linear, then nonzero cotangents) -> cotangents of the linear inputs that have one,
-      and for each linear input whether it has one.
+      The jaxpr (inputs that are not linear, then nonzero cotangents) -> (cotangents of the linear inputs that have one,
+      then the logs of its rules, see `take_logs`), and for each linear input whether it has one.
     """
     known_vars, linear_vars = select_unflagged(jaxpr.invars, linear), select_flagged(jaxpr.invars, linear)
     present: list[bool] = []
+    log_tree: Any = None
 
     def fun(*args: Any) -> list:
+        nonlocal log_tree
         known = dict(zip((*known_vars, *jaxpr.constvars), (*args[: len(known_vars)], *jaxpr.consts), strict=True))
         cts = join_tangents(jaxpr.out_avals, nonzero_cotangents, args[len(known_vars) :])
-        x_bars = _transpose(jaxpr, known, cts, linear_vars)
+        with collect_logs() as logs:
+            x_bars = _transpose(jaxpr, known, cts, linear_vars)
         wanted = zip(x_bars, broadcast_flag(instantiated, x_bars), strict=True)
         present[:] = [w or type(x) is not Zero for x, w in wanted]
-        return list(map(instantiate, select_flagged(x_bars, present)))
+        out, log_tree = append_logs([instantiate(x) for x in select_flagged(x_bars, present)], logs)
+        return out
 
     cotangents = [a.to_cotangent() for a in select_flagged(jaxpr.out_avals, nonzero_cotangents)]
     avals = [*(v.aval for v in known_vars), *cotangents]
-    return trace_to_jaxpr(fun, avals, f"transpose({jaxpr.debug_name})"), present
+    derived = trace_to_jaxpr(fun, avals, f"transpose({jaxpr.debug_name})")
+    mark_logs(derived, log_tree)
+    return derived, present

@@ -65,6 +65,7 @@ from phalanx.transforms import (
     Policy,
     batch_jaxpr,
     check_same_types,
+    drop_logs,
     front_dims,
     jvp_jaxpr,
     linearize_jaxpr,
@@ -167,7 +168,7 @@ class Cond(DivisibleCall, name="cond"):
     def transpose(self, y_bars: Sequence[Any], index: ArrayLike, *operands: Any, branches: tuple) -> tuple:
         linear = [is_linear(x) for x in operands]
         nonzero, given = split_tangents(y_bars)
-        derived = [transpose_jaxpr(b, linear, nonzero, True)[0] for b in branches]
+        derived = [drop_logs(transpose_jaxpr(b, linear, nonzero, True)[0], "cond or switch") for b in branches]
         out = _bind(self, index, derived, [*select_unflagged(operands, linear), *given])
         return (None, *fill_flagged(linear, out))
 

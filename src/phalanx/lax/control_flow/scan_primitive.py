@@ -76,6 +76,7 @@ from phalanx.transforms import (
     linearize_jaxpr,
     move_mapped_dim,
     partial_eval_inner_jaxpr,
+    take_logs,
     transpose_jaxpr,
 )
 from phalanx.typing import ArrayLike, DimSize
@@ -263,6 +264,8 @@ class Scan(DivisibleCall, name="scan"):
             layout.unroll,
         )
         out = self(*derived.consts, *res_consts, *zeros, *carry_bars, *ys_bars, *res_xs, jaxpr=body, layout=backward)
+        # The logs of the iterations are stacked, as they are the last outputs of the body.
+        out = take_logs(derived, out)
         const_bars, init_bars, xs_bars = split_by_sizes(out, [len(zeros), layout.num_carry, sum(lin_xs)])
         return (
             *fill_flagged(lin_consts, const_bars),
