@@ -108,6 +108,7 @@ def test_an_array_of_more_bytes_than_xla_can_count_is_refused_with_the_users_lin
             lambda: jnp.broadcast_to(1.0, (1 << 33, 1 << 33)).sum(),
             lambda: jnp.pad(jnp.ones(3), 1 << 62),
             lambda: phalanx.jit(lambda: jnp.zeros((1 << 40, 1 << 40)))(),
+            lambda: jnp.zeros((1 << 31, 1 << 31), "int4"),
         ):
             try:
                 make()
@@ -116,10 +117,10 @@ def test_an_array_of_more_bytes_than_xla_can_count_is_refused_with_the_users_lin
         """
     )
     for count, line in enumerate(text.splitlines()[::2]):
-        name = "int32" if count == 2 else "float32"
-        assert line.startswith(f"shape: expected less than 2**63 bytes, which are {2**61} elements of {name}, got (")
+        unit, name = {2: ("bytes", "int32"), 6: ("bits", "int4")}.get(count, ("bytes", "float32"))
+        assert line.startswith(f"shape: expected less than 2**63 {unit}, which are {2**61} elements of {name}, got (")
     fix = "  Fix: check the computation of the sizes, or process the data in parts."
-    assert text.splitlines()[1::2] == [f"{fix} {line}" for line in range(4, 10)]
+    assert text.splitlines()[1::2] == [f"{fix} {line}" for line in range(4, 11)]
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,12 @@ def test_a_forked_process_gets_an_error_and_does_not_wait_for_threads_of_its_par
         warnings.simplefilter("ignore")
         f, x = phalanx.jit(lambda x: x * 2), jnp.arange(8.0)
         f(x), x + 1, np.asarray(x)
+        compiled = f.lower(x).compile()
+        for _ in range(3):
+            compiled(x)
         child = os.fork()
         if not child:
-            for use in (lambda: f(x), lambda: x + 1, lambda: jnp.ones(3), phalanx.devices, lambda: phalanx.grad(f)(1.0)):
+            for use in (lambda: f(x), lambda: compiled(x), lambda: x + 1, lambda: jnp.ones(3), phalanx.devices, lambda: phalanx.grad(f)(1.0)):
                 try:
                     use()
                 except BackendError as error:
@@ -134,7 +137,7 @@ def test_a_forked_process_gets_an_error_and_does_not_wait_for_threads_of_its_par
     )
     assert text == (
         "use of devices in a forked process\n"
-        * 5
+        * 6
         + "use of devices in a forked process: expected a process that starts devices of its own, got one forked after its "
         "parent had started them, whose threads it lacks, so that it would wait for ever.\n"
         "  Fix: start processes with multiprocessing.get_context('spawn'), or fork before the first array is made.\n"

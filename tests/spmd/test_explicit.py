@@ -381,9 +381,17 @@ def test_shard_map_keeps_unmapped_explicit_axes_in_types(put, mesh):
     want = np.sin(X / 32) @ X.T
     for call, type_ in ((partly, "f32[8@x,8@y]"), (wholly, "f32[8@x,8]")):
         for run in (call, phalanx.jit(call)):
+            w = phalanx.reshard(w, P(None, "y" if call is partly else None))
             assert type_of(run(v, w)) == type_
             np.testing.assert_allclose(run(v, w), want, rtol=1e-5)
     assert "f32[4,4]{x}" in seen
+    w = put(X.T, None, "y")
+    with pytest.raises(phalanx.errors.ShardingError) as error:
+        wholly(v, w)
+    assert str(error.value).partition("in_specs")[2] == (
+        "[1]: expected PartitionSpec(None, 'y'), the spec in the type of the argument, got PartitionSpec().\n"
+        "  Fix: reshard the argument first, phalanx.reshard(x, PartitionSpec()), or leave in_specs out."
+    )
     g = phalanx.jit(phalanx.grad(lambda v, w: (partly(v, w) ** 2).sum(), (0, 1)))(v, w)
     assert [type_of(x) for x in g] == ["f32[8@x,4]", "f32[4,8@y]"]
     np.testing.assert_allclose(g[1], 2 * np.sin(X / 32).T @ want, rtol=1e-4)

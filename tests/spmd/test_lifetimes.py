@@ -73,3 +73,13 @@ def test_a_transformed_function_is_freed_with_its_last_reference(name):
         assert held() is None
     finally:
         gc.enable()
+
+
+def test_the_programs_of_a_function_under_ever_new_options_are_bounded():
+    def f(x):
+        return x + 1
+
+    for i in range(100):
+        mesh = phalanx.sharding.Mesh(phalanx.devices()[:1], (f"axis{i}",))
+        phalanx.jit(f, in_shardings=phalanx.NamedSharding(mesh, phalanx.P()))
+    assert len(f._phalanx_programs.known) <= 64

@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 import pytest
 from hypothesis import given, strategies as st
 
+import phalanx
 from phalanx import tree, tree_util
 from phalanx.tree import DictKey, GetAttrKey, Partial, SequenceKey, keystr
 
@@ -223,3 +224,26 @@ def test_our_registry_is_not_the_peers():
     tree_util.register_static(Ours)
     assert tree.leaves(Ours()) == []
     assert len(jax.tree.leaves(Ours())) == 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        tree.flatten,
+        tree.leaves,
+        tree.structure,
+        tree.flatten_with_path,
+        lambda x: tree.map(lambda y: y, x),
+        lambda x: phalanx.jit(lambda y: y)(x),
+    ],
+)
+def test_a_tree_that_contains_itself_is_refused(use):
+    inside = {"x": 1.0}
+    inside["self"] = [inside]
+    with pytest.raises(phalanx.errors.TreeError) as error:
+        use(inside)
+    assert str(error.value) == (
+        "flattening of a tree: expected nodes that do not contain themselves, got a cycle, or a tree that is deeper than "
+        "Python's limit of recursion.\n"
+        "  Fix: take the reference to the outer node out of the inner one, or register its class as a node without it."
+    )

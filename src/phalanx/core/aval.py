@@ -203,11 +203,16 @@ class ShapedArray(AbstractValue):
         self.ndim = len(shape)
         self.is_symbolic = not all(type(d) is int for d in shape)
         self.size = math.prod(shape)
-        # XLA ends the process on a size that does not fit into 64 bits, even if the others of the shape are 0.
-        if not self.is_symbolic and math.prod([d for d in shape if d]) * max(dtype.itemsize, 1) >= 2**63:
+        # XLA ends the process on a size in bytes that does not fit into 64 bits, even if the others of the shape are 0.
+        # The size of types that are narrower than a byte must fit in bits.
+        if not self.is_symbolic and (count := math.prod([d for d in shape if d])) >= 2**48:
+            bits = dtypes.itemsize_bits(dtype)
+            unit, width = ("bits", bits) if bits < 8 else ("bytes", bits // 8)
+            if count * width < 2**63:
+                return self
             raise ShapeError(
                 "shape",
-                expected=f"less than 2**63 bytes, which are {2**63 // max(dtype.itemsize, 1)} elements of {dtype.name}",
+                expected=f"less than 2**63 {unit}, which are {2**63 // width} elements of {dtype.name}",
                 got=shape,
                 fix="check the computation of the sizes, or process the data in parts",
             )

@@ -412,6 +412,7 @@ class CompiledProgram:
 
     def __call__(self, arguments: list) -> list[Array]:
         """Run on the buffers of all inputs and wrap the results."""
+        client.check_not_forked()
         if self.has_ordered_effects:
             in_flight.effects_barrier()
         return list(map(Array, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))

@@ -135,7 +135,7 @@ class _OfFunction:
     def __init__(self, owner: Callable | None = None):
         # Weak: the table is an attribute of the function, and a cycle would keep both alive until garbage collection.
         self.owner = owner and weakref.ref(owner)
-        self.known: dict[tuple, _Programs] = {}
+        self.known: Cache[tuple, _Programs] = Cache("spmd.jit_options", 64)
 
     def __reduce__(self) -> tuple:
         return _OfFunction, ()
@@ -150,9 +150,7 @@ def _programs_of(fun: Callable, options: dict) -> _Programs:
     if found is None or found.owner is None or found.owner() is not fun:
         found = fun.__dict__["_phalanx_programs"] = _OfFunction(fun)
     try:
-        key = tuple(options.items())
-        # `setdefault` is atomic: two threads that compile one function get the same table.
-        return found.known.get(key) or found.known.setdefault(key, _Programs())
+        return found.known.get_or_make(tuple(options.items()), _Programs)
     except TypeError:  # unhashable options, such as a dict of compiler options
         return _Programs()
 

@@ -448,4 +448,15 @@ def _check_spec(spec: object, aval: ShapedArray, view: View, where: Callable[[],
                 got=aval.str_short(),
                 fix=f"pad dimension {dim} to {-(-aval.shape[dim] // parts) * parts}, or split another dimension",
             )
+    if is_input and aval.type_sharding is not None and view.manual == set(view.mesh.explicit_axes):
+        split = [name for name, size in view.mesh.shape.items() if size > 1]
+        held, given = (s.select_axes(split, aval.ndim) for s in (aval.type_sharding.spec, spec))
+        # A replicated array is split without communication.
+        if held.axes and held.dims != given.dims:
+            raise ShardingError(
+                where(),
+                expected=f"{held}, the spec in the type of the argument",
+                got=spec,
+                fix=f"reshard the argument first, phalanx.reshard(x, {spec}), or leave in_specs out",
+            )
     return spec

@@ -30,7 +30,7 @@ from phalanx.core import (
     is_open_constant,
     state,
 )
-from phalanx.engine import api_boundary_class, client, compiler, offline_compiler, stablehlo
+from phalanx.engine import Cache, api_boundary_class, client, compiler, offline_compiler, stablehlo
 from phalanx.engine.compile_only_devices import Topology
 from phalanx.runtime import (
     Array,
@@ -126,10 +126,9 @@ class Traced:
         self._shardings = [_argument_sharding(x) for x in call.leaves]
         self.is_open = any(map(is_open_constant, program.consts))
         self.options = self._make_options(fun)
-        self.compiled: dict[
-            tuple, compiled_program.CompiledProgram
-        ] = {}  # executables of `jit`, by the types of arguments
-        self.compiling: dict[tuple, Future[Compiled]] = {}  # those that are being compiled in the background
+        # Executables of `jit`, by the types of arguments, and those that are being compiled in the background.
+        self.compiled: Cache[tuple, compiled_program.CompiledProgram] = Cache("spmd.jit_executables", 256)
+        self.compiling: dict[tuple, Future[Compiled]] = {}
 
     def _make_options(self, fun: Callable) -> Options:
         call, settings = self._call, self._settings

@@ -17,8 +17,6 @@ from phalanx.tree.prefix import describe_tree, prefix_errors
 PyTreeDef: TypeAlias = pytree.PyTreeDef
 IsLeaf: TypeAlias = Callable[[Any], bool] | None
 
-_flatten = pytree.flatten
-_flatten_with_path = pytree.flatten_with_path
 _UNSPECIFIED: Any = object()
 
 
@@ -38,7 +36,22 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], Any]:
       >>> tree_flatten({"b": 1, "a": (2, None)})
       ([2, 1], PyTreeDef({'a': (*, None), 'b': *}))
     """
-    return _flatten(tree, is_leaf)
+    try:
+        return pytree.flatten(tree, is_leaf)
+    except (SystemError, RecursionError) as error:
+        raise _explain_recursion(error) from None
+
+
+def _explain_recursion(error: Exception) -> Exception:
+    """The error for a tree without end, which jaxlib reports as an error of Python's own."""
+    if "cyclical" not in f"{error} {error.__cause__}":
+        return error
+    return TreeError(
+        "flattening of a tree",
+        expected="nodes that do not contain themselves",
+        got="a cycle, or a tree that is deeper than Python's limit of recursion",
+        fix="take the reference to the outer node out of the inner one, or register its class as a node without it",
+    )
 
 
 def tree_unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
@@ -85,7 +98,7 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
       >>> tree_leaves({"b": 1, "a": [2, 3]})
       [2, 3, 1]
     """
-    return _flatten(tree, is_leaf)[0]
+    return tree_flatten(tree, is_leaf)[0]
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> Any:
@@ -101,7 +114,7 @@ def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> Any:
       >>> tree_structure([1, (2, 3)])
       PyTreeDef([*, (*, *)])
     """
-    return _flatten(tree, is_leaf)[1]
+    return tree_flatten(tree, is_leaf)[1]
 
 
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
@@ -123,7 +136,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
       >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"a": 10, "b": (20,)})
       {'a': 11, 'b': (22,)}
     """
-    leaves, treedef = _flatten(tree, is_leaf)
+    leaves, treedef = tree_flatten(tree, is_leaf)
     if not rest:
         return treedef.unflatten(map(f, leaves))
     return treedef.unflatten(map(f, leaves, *_flatten_rest("tree.map", treedef, tree, rest, is_leaf)))
@@ -146,9 +159,11 @@ def tree_flatten_with_path(
       >>> tree_flatten_with_path({"a": [5]})[0]
       [((DictKey(key='a'), SequenceKey(idx=0)), 5)]
     """
-    if is_leaf is None or is_leaf_takes_path:
-        return _flatten_with_path(tree, is_leaf)
-    return _flatten_with_path(tree, lambda _, node: is_leaf(node))
+    takes_path = is_leaf is None or is_leaf_takes_path
+    try:
+        return pytree.flatten_with_path(tree, is_leaf if takes_path else lambda _, node: is_leaf(node))
+    except (SystemError, RecursionError) as error:
+        raise _explain_recursion(error) from None
 
 
 def tree_leaves_with_path(
@@ -231,7 +246,7 @@ def tree_reduce(
       >>> tree_reduce(lambda x, y: x + y, {"a": 1, "b": [2, 3]})
       6
     """
-    leaves = _flatten(tree, is_leaf)[0]
+    leaves = tree_flatten(tree, is_leaf)[0]
     return functools.reduce(function, leaves, *([] if initializer is _UNSPECIFIED else [initializer]))
 
 
@@ -256,7 +271,7 @@ def tree_reduce_associative(
       >>> tree_reduce_associative(lambda x, y: f"({x}{y})", ["a", "b", "c", "d", "e"])
       '((ab)(c(de)))'
     """
-    leaves = _flatten(tree, is_leaf)[0]
+    leaves = tree_flatten(tree, is_leaf)[0]
     if not leaves and identity is _UNSPECIFIED:
         raise TypeError("tree.reduce_associative of a tree without leaves needs an identity")
     return _combine(operation, leaves) if leaves else identity
@@ -285,7 +300,7 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
       >>> tree_all({"a": True, "b": [1, 0]})
       False
     """
-    return all(_flatten(tree, is_leaf)[0])
+    return all(tree_flatten(tree, is_leaf)[0])
 
 
 def tree_transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: Any) -> Any:
@@ -388,7 +403,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
     if is_leaf is None:
         return pytree.all_leaves(iterable)
     # A node that `is_leaf` accepts is its own only leaf; an empty node has no leaves.
-    return all(len(leaves := _flatten(x, is_leaf)[0]) == 1 and leaves[0] is x for x in iterable)
+    return all(len(leaves := tree_flatten(x, is_leaf)[0]) == 1 and leaves[0] is x for x in iterable)
 
 
 def is_tree_node(typ: type) -> bool:
