@@ -488,7 +488,7 @@ def test_two_jits_of_one_function_share_programs():
         return 2 * f(x)
 
     assert phalanx.jit(twice)(1.0) == 4 and phalanx.jit(f)(1.0) == 2 and traced == [2, 3, 2, 2]
-    assert pickle.loads(pickle.dumps(vars(f)))["_phalanx_programs"].known == {}  # what pickles functions takes these
+    assert not len(pickle.loads(pickle.dumps(vars(f)))["_phalanx_programs"].known)  # what pickles functions takes these
     phalanx.clear_caches()
     assert phalanx.jit(f)(1.0) == 2 and traced == [2, 3, 2, 2, 2]
 
