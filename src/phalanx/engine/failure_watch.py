@@ -1,6 +1,6 @@
 """The failure watch: each process of a distributed program notices when another one dies, stops, hangs or raises.
 
-A thread of each process publishes a record in the coordination service, several times in a second: how many programs
+A thread of each process publishes a record in the coordination service, every second or more often: how many programs
 the process has launched, a running hash of them, and the line of the user's program that it is at. It reads the records
 of the others. If one shows a failure, the watch cuts this process's connections of Gloo, so that collectives in which
 devices wait for each other end with an error, and every launch or wait raises a `ProcessFailure` in its place.
@@ -32,7 +32,7 @@ from phalanx.engine.runtime_errors import XlaRuntimeError
 from phalanx.engine.traceback_filtering import is_internal, is_user_file
 
 _KEYS = "phalanx/watch/"
-_MAX_PERIOD = 0.5  # seconds between two records
+_MAX_PERIOD = 1.0  # seconds between two records
 _MAX_TEXT = 4000  # characters of a traceback, since all records pass through one service
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 _MAX_LINES = 2000  # of a program that is compared
@@ -91,7 +91,7 @@ class FailureWatch:
         self.coordinator = coordinator
         self.dead_after, self.stuck_after, self.ports = dead_after, stuck_after, ports
         self.compared: set[str] = set()  # fingerprints that are known to be the same in all processes
-        self._period = min(_MAX_PERIOD, dead_after / 8)
+        self._period = min(_MAX_PERIOD, dead_after / 10)
         self._launches: dict[str, collections.deque[_Launch]] = {}  # the last ones of each group of processes
         self._thread_id = threading.get_ident()  # of the thread that launched last
         self._sequence = 0
@@ -180,7 +180,7 @@ class FailureWatch:
           A `ProcessFailure`, or `error` itself if no process has failed.
         """
         if self._failure is None and _CONNECTION_ERROR.search(str(error)):
-            self._failed.wait(self.dead_after + 4 * _MAX_PERIOD)
+            self._failed.wait(self.dead_after + 3 * self._period)
         return error if self._failure is None else self._make_error()
 
     def check(self) -> None:
