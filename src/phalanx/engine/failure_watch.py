@@ -33,6 +33,7 @@ from phalanx.engine.traceback_filtering import is_internal, is_user_file
 
 _KEYS = "phalanx/watch/"
 _MAX_PERIOD = 1.0  # seconds between two records
+_VERDICT_SECONDS = 5.0  # by which a busy watch may be late
 _MAX_TEXT = 4000  # characters of a traceback, since all records pass through one service
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 _MAX_LINES = 2000  # of a program that is compared
@@ -180,7 +181,7 @@ class FailureWatch:
           A `ProcessFailure`, or `error` itself if no process has failed.
         """
         if self._failure is None and _CONNECTION_ERROR.search(str(error)):
-            self._failed.wait(self.dead_after + 3 * self._period)
+            self._failed.wait(self.dead_after + _VERDICT_SECONDS)
         return error if self._failure is None else self._make_error()
 
     def check(self) -> None:
