@@ -509,6 +509,11 @@ def test_operations_accept_out_sharding(put):
             np.bincount(X.astype(int).ravel())[:8],
             "i32[8@y]",
         ),
+        "percentile": (
+            lambda a: jnp.percentile(a, np.float32([25, 50]), axis=0, out_sharding=P("x", "y")),
+            np.percentile(X, [25, 50], axis=0),
+            "f32[2@x,4@y]",
+        ),
         "one_hot": (
             lambda a: phalanx.nn.one_hot(a.astype(int), 2, out_sharding=P("y", None, "x")),
             np.stack([X.astype(int) == 0, X.astype(int) == 1], -1),

@@ -14,6 +14,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError
+from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.indexing.take import take_along_axis
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import broadcast_to_shape, canonical_axes, cast, promote_inexact, refuse_out, to_operand
@@ -21,7 +22,7 @@ from phalanx.numpy.reductions.array_reductions import any as any_of, restore_red
 from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.sorting.sort_and_search import sort
 from phalanx.runtime.eager_jit import eager_jit
-from phalanx.typing import Array, ArrayLike, Axis
+from phalanx.typing import Array, ArrayLike, Axis, ShardingLike
 
 # (alpha, beta) of each estimator: the quantile q of n sorted elements is at the position, counted from 0,
 #   n q + alpha + q (1 - alpha - beta) - 1.
@@ -41,7 +42,7 @@ _METHODS = {
     "averaged_inverted_cdf": (0, 1),
     "closest_observation": (-0.5, 1.5),
 }
-_static = eager_jit(static_argnames=("axis", "out", "overwrite_input", "method", "keepdims", "rowvar", "bias", "ddof"))
+_static = eager_jit(static_argnames=("axis", "out", "overwrite_input", "method", "keepdims", "out_sharding"))
 
 
 @_static
@@ -128,12 +129,14 @@ def percentile(
     keepdims: bool = False,
     *,
     weights: ArrayLike | None = None,
+    out_sharding: ShardingLike | None = None,
 ) -> Array:
     """Percentiles of the elements over axes.
 
     Args:
       a, axis, out, overwrite_input, method, keepdims, weights: as in `quantile`.
       q: percentages from 0 to 100.
+      out_sharding: sharding of the result, a `Sharding` or `PartitionSpec`; inferred from the operands by default.
 
     Returns:
       Floating-point numbers, shaped as by `quantile`; NaN propagates.
@@ -148,7 +151,12 @@ def percentile(
       2.0
     """
     (q,) = promote_inexact("percentile", to_operand(q, "percentile"))
-    return _quantile("percentile", a, q / 100, axis, out, overwrite_input, method, keepdims, False, weights)
+    refuse_out(out, "percentile")
+    find = lambda a, q, *given: _quantile(
+        "percentile", a, q, axis, None, overwrite_input, method, keepdims, False, *given
+    )
+    operands = (to_operand(a, "percentile"), q / 100, *(() if weights is None else (weights,)))
+    return call_with_out_sharding(find, operands, out_sharding, "percentile, out_sharding")
 
 
 @_static
