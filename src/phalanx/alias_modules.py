@@ -260,7 +260,11 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "experimental.sparse.test_util": ("Random sparse arrays for tests.", {"sparse": "rand_bcoo rand_bcsr"}),
     "experimental.sparse.transform": (
         "Functions of dense arrays as functions of sparse ones.",
-        {"sparse": "SparseTracer sparsify"},
+        {
+            "sparse": (
+                "SparseTracer SparsifyEnv SparsifyValue arrays_to_spvalues sparsify sparsify_raw spvalues_to_arrays"
+            )
+        },
     ),
     "experimental.sparse.util": (
         "Warnings, and the description of sparse arrays.",

@@ -24,6 +24,9 @@ def test_options_may_be_given_in_a_call_of_their_own(capsys):
         "  Fix: pass them in the second call: debug.print(ordered=True)(..., *args)."
     )
     # An option in the second call is a value to format.
+    for builtin, form in ((KeyError, "{y}"), (IndexError, "{} {}")):
+        with pytest.raises(builtin, match="expected a format string that matches the arguments"):
+            phalanx.debug.print(form, 1)
     with pytest.raises(ArgumentError, match="unused arguments: partitioned"):
         phalanx.debug.print(ordered=True)("{a}", a=1, partitioned=True)
 

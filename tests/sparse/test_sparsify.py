@@ -1,14 +1,18 @@
 """Functions of dense arrays as functions of sparse ones, and the operators made from them."""
 
+import operator
+
 import numpy as np
 import pytest
 from phalanx.experimental import sparse
+from phalanx.experimental.sparse import transform
 from tests.sparse_arrays import make_bcoo
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.error_classes import RuleError
+from phalanx.core.error_classes import ArgumentError, RuleError
+from phalanx.sparse import BCOO, BCSR
 
 X = make_bcoo((4, 5))
 DENSE = np.asarray(X.todense())
@@ -134,3 +138,28 @@ def test_operands_in_the_compressed_format_give_results_in_it():
         y = sparse.sparsify(f)(x)
         assert isinstance(y, sparse.BCSR)
         np.testing.assert_allclose(y.todense(), f(DENSE), rtol=1e-6)
+
+
+def test_references_to_shared_buffers():
+    x = BCOO.fromdense(jnp.array([0.0, 1.0, 2.0]))
+    env = transform.SparsifyEnv([x.indices, x.data, 3 * x.data])
+    operands = [env.sparse(x.shape, data_ref=i, indices_ref=0, unique_indices=True) for i in (1, 2)]
+    for operation, wanted in ((operator.mul, [0, 3, 12]), (operator.add, [0, 4, 8]), (operator.sub, [0, -2, -4])):
+        (value,), tree = transform.sparsify_raw(operation)(env, *operands)
+        result = tree.unflatten(transform.spvalues_to_arrays(env, [value]))
+        assert result.todense().tolist() == wanted
+    values = transform.arrays_to_spvalues(env, {"dense": x.data, "row": BCSR.fromdense(jnp.eye(2))})
+    assert values["dense"].is_dense() and values["row"].is_bcsr() and values["row"].ndim == 2
+    assert transform.spvalues_to_arrays(env, values)["row"].todense().tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(ArgumentError) as error:
+        transform.SparsifyEnv().sparse((3,), data_ref=0, indices_ref=1)
+    assert str(error.value) == (
+        "SparsifyEnv.sparse, argument data_ref: expected a position among the 0 buffers, got 0.\n"
+        "  Fix: pass the buffer itself as data=."
+    )
+    with pytest.raises(ArgumentError) as error:
+        env.indptr(operands[0])
+    assert str(error.value) == (
+        "SparsifyEnv.indptr: expected a reference to an array that has this buffer, got None.\n"
+        "  Fix: call is_sparse or is_bcsr of the reference first."
+    )

@@ -56,6 +56,13 @@ from phalanx.sparse.matrix_formats import (
 )
 from phalanx.sparse.random_test_arrays import rand_bcoo as rand_bcoo, rand_bcsr as rand_bcsr
 from phalanx.sparse.sparse_array import JAXSparse as JAXSparse
+from phalanx.sparse.sparse_buffers import (
+    SparsifyEnv as SparsifyEnv,
+    SparsifyValue as SparsifyValue,
+    arrays_to_spvalues as arrays_to_spvalues,
+    sparsify_raw as sparsify_raw,
+    spvalues_to_arrays as spvalues_to_arrays,
+)
 from phalanx.sparse.sparse_constructors import empty as empty, eye as eye, random_bcoo as random_bcoo
 from phalanx.sparse.sparse_derivatives import (
     grad as grad,
