@@ -18,7 +18,7 @@ help:
 	@echo "make check   lint, formatting, import layers, types and the quick tests (make lint: without the tests)"
 	@echo "make metrics figures of the library's language and order, beside their targets"
 	@echo "make bench   measure Phalanx beside JAX in one run"
-	@echo "make fuzz    fuzz the reader of exported programs, and compare random programs over meshes (SECONDS_OF_FUZZING=600)"
+	@echo "make fuzz    fuzz the reader of exported programs, and compare random programs over meshes (SECONDS_OF_FUZZING=600, each)"
 	@echo "make ecosystem  run 20 libraries that import jax, without it, beside JAX (ARGS: --libraries optax,equinox)"
 	@echo "make docs    build the documentation into site/"
 
@@ -56,8 +56,8 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
 fuzz: $(VENV)/installed-fuzz
-	PYTHONPATH=. $(BIN)/python -m tests.export.fuzz $$(($${SECONDS_OF_FUZZING:-600} / 2)) $(ARGS)
-	PYTHONPATH=. PHALANX_NUM_CPU_DEVICES=8 $(BIN)/python -m tests.spmd.random_programs $$(($${SECONDS_OF_FUZZING:-600} / 2)) $(ARGS)
+	PYTHONPATH=. $(BIN)/python -m tests.export.fuzz $${SECONDS_OF_FUZZING:-600} $(ARGS)
+	PYTHONPATH=. PHALANX_NUM_CPU_DEVICES=8 $(BIN)/python -m tests.spmd.random_programs $${SECONDS_OF_FUZZING:-600} $(ARGS)
 
 # Makes one virtual environment without jax and one with it; takes an hour or more.
 ecosystem: | $(BIN)/python
