@@ -11,7 +11,7 @@ from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import lax
+from phalanx import lax, nnx
 from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, MissingExtraError, ShardingError
 from phalanx.engine.compile_only_devices import is_installed
 from phalanx.planning import Link, Machine, OfflineCompileError, PlanError, compare
@@ -236,7 +236,32 @@ def test_two_plans_are_compared_by_line_kind_and_axes(wide):
     assert re.search(r"\n  peak +\S+ MB +\S+ MB\n", str(comparison)) and "4.19 MB" in str(comparison)
 
 
-def test_arrays_are_planned_by_their_types_and_other_leaves_stay(wide):
+class Dense(nnx.Module):
+    def __init__(self, rngs):
+        self.inner = nnx.Linear(64, 256, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.tanh(self.inner(x))
+
+
+def test_a_function_of_modules_is_planned_with_the_names_of_their_parameters():
+    @nnx.jit
+    def step(model, x):
+        grads = nnx.grad(lambda model: jnp.mean(model(x) ** 2))(model)
+        nnx.update(model, phalanx.tree.map(lambda p, g: p - 0.1 * g, nnx.state(model, nnx.Param), grads))
+
+    model = nnx.eval_shape(lambda: Dense(nnx.Rngs(0)))
+    found = phalanx.plan(
+        step, model, shape((64, 64)), mesh=AbstractMesh((8,), ("data",)), in_shardings=(P(), P("data"))
+    )
+    names = {b.name: b.type for b in found.memory.largest if b.kind == "argument"}
+    assert names == {"model.inner.kernel": "f32[64,256]", "model.inner.bias": "f32[256]", "x": "f32[8,64]"}
+    (c,) = found.collectives
+    assert (c.kind, c.bytes, c.axes) == ("all-reduce", 4 * (64 * 256 + 256), ("data",))
+    assert "time in all" not in str(found)  # without a target there are no times
+
+
+def test_arrays_are_planned_by_their_types_and_other_leaves_stay():
     x = phalanx.device_put(np.ones((16, 4), F32), NamedSharding(auto_mesh(SIZES, NAMES), P("data")))
     f = phalanx.jit(lambda x, k: phalanx.pure_callback(np.sin, x, x) * k)
     found = phalanx.plan(f, x, 2.0, mesh=AbstractMesh((8,), ("data",)))

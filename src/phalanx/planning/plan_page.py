@@ -75,6 +75,7 @@ def _draw_timeline(plan: Plan) -> str:
 
 
 def _format_table(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> str:
+    columns, rows = report.drop_empty_columns(columns, rows)
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(map(_format_cell, row))}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

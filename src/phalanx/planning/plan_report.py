@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -103,11 +104,21 @@ def line_rows(plan: Plan) -> list[tuple[Any, ...]]:
 
 def format_table(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> str:
     """Format a table as text, of which at most a few rows are shown."""
+    columns, rows = drop_empty_columns(columns, rows)
     shown = [columns, *([str(cell) for cell in row] for row in rows[:_ROWS_SHOWN])]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = ["  " + "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in shown]
     more = [f"  and {len(rows) - _ROWS_SHOWN} more"] if len(rows) > _ROWS_SHOWN else []
     return "\n".join([*lines, *more])
+
+
+def drop_empty_columns(
+    columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+) -> tuple[Sequence[str], Sequence[tuple[Any, ...]]]:
+    """A table without the columns that have no entries, such as the times of a plan without a target."""
+    kept = [any(cell != "" for cell in column) for column in zip(*rows, strict=True)] or [True] * len(columns)
+    select = lambda row: tuple(itertools.compress(row, kept))
+    return select(columns), list(map(select, rows))
 
 
 class Quantity(float):

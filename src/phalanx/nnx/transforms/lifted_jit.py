@@ -133,6 +133,9 @@ class Traced(_Stage):
 class Lowered(_Stage):
     """A function of modules as StableHLO for given devices and shardings: the second stage."""
 
+    program, fun_name = _forward("program", "fun_name")  # for `phalanx.plan`
+    input_paths, compile_offline = _forward("input_paths", "compile_offline")
+
     def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Compiled:
         """Compile the function: the third stage."""
         return self._advance(Compiled, self._stage.compile(compiler_options))
@@ -153,7 +156,7 @@ class Lowered(_Stage):
 class Compiled(_Stage):
     """A compiled function of modules for arguments of given types: the third stage."""
 
-    (out_avals,) = _forward("out_avals")
+    out_avals, program = _forward("out_avals", "program")
 
     @property
     def input_shardings(self) -> Any:
