@@ -110,3 +110,16 @@ def test_a_program_for_a_platform_whose_partitioner_cannot_call_back_leaves_resh
     texts = {p: traced.lower(lowering_platforms=(p,)).as_text() for p in ("cpu", "cuda", "tpu")}
     assert {p: "custom_call" in text for p, text in texts.items()} == {"cpu": True, "cuda": True, "tpu": False}
     assert '[{"y"}, {"x"}]' in texts["tpu"]
+
+
+def test_a_function_that_closes_over_a_reference_is_lowered():
+    total = phalanx.new_ref(jnp.zeros(16))
+
+    @phalanx.jit
+    def add(x):
+        total[...] += jnp.sum(x, axis=0)
+        return x
+
+    lowered = add.lower(shape((128, 16), P("x")))
+    assert lowered.input_paths == ["(reference 0 in the closure)", "x"]
+    assert "tensor<16xf32>" in lowered.as_text() and "tensor<128x16xf32>" in lowered.as_text()

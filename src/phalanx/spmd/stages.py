@@ -262,7 +262,7 @@ class Traced:
             types,
             ins,
             outs,
-            lambda i: f"{self.fun_name}, argument {self._call.path(i)}",
+            lambda i: f"{self.fun_name}, argument {_input_paths(self._call, refs)[i]}",
             lambda i: f"{self.fun_name}, result{self.result_path(i)}",
             absent,
         )
@@ -282,6 +282,11 @@ class Traced:
 
     def __repr__(self) -> str:
         return f"Traced({self.fun_name})"
+
+
+def _input_paths(call: CallArguments, refs: RefArguments | None) -> list[str]:
+    """The names of the inputs of a program: the paths of the arguments, after references in closures."""
+    return [*(f"(reference {i} in the closure)" for i in range(len(refs.closed) if refs else 0)), *call.paths()]
 
 
 def _one_platform(names: Sequence[str] | None) -> str | None:
@@ -366,8 +371,7 @@ class Lowered(_LaterStage):
     @property
     def input_paths(self) -> list[str]:
         """The names of the inputs of the program: the paths of the arguments, after references in closures."""
-        closed = self.refs.closed if self.refs else ()
-        return [*(f"reference {i} in the closure" for i in range(len(closed))), *self._traced._call.paths()]
+        return _input_paths(self._traced._call, self.refs)
 
     def compile(self, compiler_options: dict | None = None) -> Compiled:
         """Compile the program with XLA.
