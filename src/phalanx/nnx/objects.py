@@ -34,6 +34,7 @@ from phalanx.typing import PyTree
 
 T = TypeVar("T")
 
+_PLAIN = frozenset({str, int, float, bool, complex, type(None), type})  # never data without a mark
 _array_types: tuple[type, ...] = (Array, np.ndarray, ShapeDtypeStruct, Ref)
 
 
@@ -144,7 +145,7 @@ def is_data(value: PyTree, /) -> bool:
       >>> nnx.is_data(1.0), nnx.is_data([nnx.Param(1.0)])
       (False, True)
     """
-    return is_root(value) or is_array(value) or bool(has_data(value))
+    return is_root(value) or is_array(value) or (type(value) not in _PLAIN and bool(has_data(value)))
 
 
 def has_data(value: PyTree, /) -> list[Any]:
@@ -349,6 +350,7 @@ class Object(_Slots):
 
 
 ROOTS = (Object, Variable)
+_DATA_TYPES = (Variable, Object, *_array_types)  # the usual ones
 set_slot = object.__setattr__
 
 
@@ -423,7 +425,7 @@ def sort_names(attributes: Iterable[Any]) -> list[Any]:
         return sorted(attributes, key=lambda name: (type(name).__name__, name))
 
 
-_CONTAINERS = (list, dict, tuple)
+_CONTAINERS = frozenset({list, dict, tuple})
 
 
 def _check_is_acyclic(where: str, value: Any, outer: tuple[int, ...]) -> None:
@@ -453,15 +455,19 @@ def _register(cls: type) -> None:
 
     def flatten_with_keys(target: Object) -> tuple[list, tuple]:
         # Attributes are sorted by name, so that the order in which `__init__` sets them does not matter.
-        values = get_attributes(target)
-        for name, value in values.items():
+        values, marks = get_attributes(target), target._marks
+        names, children, fixed = [], [], []
+        for name in sort_names(values):
+            value, mark = values[name], marks.get(name)
             if type(value) in _CONTAINERS:
                 _check_is_acyclic(f"{cls.__name__}.{name}", value, ())
-        marks, attributes = target._marks, [(k, values[k]) for k in sort_names(values)]
-        names = tuple(name for name, value in attributes if marks.get(name, is_data(value)))
-        children = [(_make_key(name), _separate_static(value)) for name, value in attributes if name in names]
-        fixed = tuple((name, Static(value)) for name, value in attributes if name not in names)
-        return children, (names, fixed, tuple((k, mark) for k, mark in marks.items() if mark is not _DERIVED))
+            if is_data(value) if mark is None else mark:
+                names.append(name)
+                children.append((_make_key(name), _separate_static(value)))
+            else:
+                fixed.append((name, Static(value)))
+        given = tuple((k, mark) for k, mark in marks.items() if mark is not _DERIVED) if marks else ()
+        return children, (tuple(names), tuple(fixed), given)
 
     def unflatten(aux: tuple, children: Any) -> Object:
         names, fixed, marks = aux
@@ -470,7 +476,7 @@ def _register(cls: type) -> None:
         values.update(zip(names, children))
         values.update((k, v.value) for k, v in fixed)
         # A child may be anything, such as a dimension of `in_axes`, and must remain one when it is flattened again.
-        derived = {name: _DERIVED for name in names if not is_data(values[name])}
+        derived = {n: _DERIVED for n in names if not isinstance(values[n], _DATA_TYPES) and not is_data(values[n])}
         if marks or derived:
             set_slot(target, "_marks", {**derived, **dict(marks)})
         return target

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from phalanx.core import ArgumentError, Trace, Tracer, source_info, state
+from phalanx.core import ArgumentError, Trace, Tracer, current_scope, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.nnx.sharding.logical_axis_rules import shard_by_names
 from phalanx.nnx.trace_level import check_trace_level, ended_trace_error, structure_version
@@ -22,7 +22,6 @@ from phalanx.nnx.tree_text import TreeText, format_size
 from phalanx.nnx.variable_refs import (
     MODES,
     VarDefaults as VarDefaults,
-    read_default,
     read_refs,
     to_refs,
     var_defaults as var_defaults,
@@ -146,9 +145,11 @@ class Variable:
         ref: bool | None = None,
         **metadata: Any,
     ):
-        for mode, given in zip(MODES, (hijax, ref)):
-            if read_default(mode) if given is None else given:
-                metadata[mode] = True
+        read = current_scope().read
+        if read("flax_hijax_variable") if hijax is None else hijax:
+            metadata["hijax"] = True
+        if read("flax_ref_variable") if ref is None else ref:
+            metadata["ref"] = True
         # An initializer of `with_metadata` returns the value together with its metadata.
         if type(value) is VariableMetadata:
             metadata = {**value.metadata, **metadata}
@@ -163,7 +164,7 @@ class Variable:
         _set_value(self, self.create_value(value))
         if metadata and eager_sharding is not False and (names := self.sharding_names) is not None:
             self._value = shard_by_names(self._value, names, metadata.get("mesh"), metadata.get("sharding_rules"))
-        if metadata and self.in_refs:
+        if "hijax" in metadata or "ref" in metadata:
             self._value = to_refs(self._value)
 
     def _initialize(self, value: PyTree, metadata: dict[str, Any]) -> None:
@@ -188,17 +189,19 @@ class Variable:
         """
         self = object.__new__(cls)
         self._initialize(value, dict(attributes))
-        if attributes and self.in_refs:
-            _set_value(self, to_refs(value))
+        if "hijax" in attributes or "ref" in attributes:
+            self._metadata = _without_false_modes(attributes)
+            if self.in_refs:
+                _set_value(self, to_refs(value))
         return self
 
-    hijax = property(lambda self: bool(self._metadata.get("hijax")), doc="Whether plain transformations change it.")
-    ref = property(lambda self: bool(self._metadata.get("ref")), doc="Whether `raw_value` is a mutable reference.")
+    hijax = property(lambda self: "hijax" in self._metadata, doc="Whether plain transformations change it.")
+    ref = property(lambda self: "ref" in self._metadata, doc="Whether `raw_value` is a mutable reference.")
 
     @property
     def in_refs(self) -> bool:
         """Whether the arrays are held in mutable references."""
-        return bool(self._metadata.get("ref") or self._metadata.get("hijax"))
+        return "hijax" in self._metadata or "ref" in self._metadata
 
     # --- the value ---
 
@@ -207,8 +210,9 @@ class Variable:
         # The exact type is compared first: for a concrete array, the common case, `isinstance` is not called.
         if type(value) is not Array and isinstance(value, Tracer) and not value._trace.alive:
             raise ended_trace_error(self)
-        if self._metadata or self._hooked:
-            if self.in_refs:
+        metadata = self._metadata
+        if metadata or self._hooked:
+            if "hijax" in metadata or "ref" in metadata:
                 value = read_refs(value)
             if (hook := self._get_hook("on_get_value")) is not None:
                 return hook(self, value)
@@ -239,12 +243,13 @@ class Variable:
           value: the new value, or a variable that holds it.
           index: as in `value[index] = ...`; the whole value if omitted.
         """
-        in_refs = self._metadata and self.in_refs
+        metadata = self._metadata
+        in_refs = metadata and ("hijax" in metadata or "ref" in metadata)
         if state.trace is not self._trace and not in_refs:
             check_trace_level(self)
         if isinstance(value, Variable):
             value = value.value
-        if (self._metadata or self._hooked) and (hook := self._get_hook("on_set_value")) is not None:
+        if (metadata or self._hooked) and (hook := self._get_hook("on_set_value")) is not None:
             value = hook(self, value)
         # The hook receives the part, not the whole value, as in Flax.
         if index is not MISSING and not _is_whole(self._value, index):
@@ -253,11 +258,11 @@ class Variable:
 
     def get_raw_value(self) -> Any:
         """Return the value without calling hooks."""
-        return read_refs(self._value) if self.hijax and not self.ref else self._value
+        return read_refs(self._value) if self._metadata and self.hijax and not self.ref else self._value
 
     def set_raw_value(self, value: PyTree) -> None:
         """Set the value without calling hooks."""
-        if self.in_refs:
+        if self._metadata and self.in_refs:
             _set_value(self, write_refs(type(self).__name__, self._value, read_refs(value)))
             return
         check_trace_level(self)
@@ -316,9 +321,9 @@ class Variable:
         """
         check_trace_level(self, "setting metadata")
         kept = args[0] if len(args) == 1 else {**self._metadata, **(dict([args]) if args else {})}
-        modes = {mode: True for mode in MODES if self._metadata.get(mode)}
-        self._metadata = {**modes, **kept, **metadata}
-        if modes != {mode: True for mode in MODES if self._metadata.get(mode)}:
+        modes = {mode: True for mode in MODES if mode in self._metadata}
+        self._metadata = _without_false_modes({**modes, **kept, **metadata})
+        if any(mode in modes or mode in self._metadata for mode in MODES):
             self._value = to_refs(self._value) if self.in_refs else read_refs(self._value)
         self._mark_structure_changed()
 
@@ -370,9 +375,12 @@ class Variable:
         Returns:
           The new variable.
         """
-        # A copy has references of its own.
-        value = read_refs(self._value if value is MISSING else value)
-        metadata = {k: v for k, v in {**self._metadata, **updates}.items() if v or k not in MODES}
+        metadata = self._metadata
+        if value is MISSING:
+            value = self._value
+        if metadata or updates:
+            value = read_refs(value)  # A copy has references of its own.
+            metadata = {**metadata, **updates}
         copied = self.from_metadata(value, metadata)
         copied._source = self._source
         return copied
@@ -404,9 +412,9 @@ class Variable:
     def update_from_state(self, variable_state: Variable) -> None:
         """Copy the value and the metadata of another variable, without calling hooks."""
         self.set_raw_value(variable_state._value)
-        modes = {mode: True for mode in MODES if self._metadata.get(mode)}
-        if (metadata := {**variable_state._metadata, **modes}) != self._metadata:
-            self._metadata = metadata
+        if variable_state._metadata != self._metadata:
+            modes = {mode: True for mode in MODES if mode in self._metadata}
+            self._metadata = {**variable_state._metadata, **modes}
             self._mark_structure_changed()
 
     def __copy__(self) -> Variable:
@@ -484,6 +492,11 @@ _SETTABLE = frozenset(Variable.__slots__)
 _set_value, _set_metadata, _set_trace, _set_source, _set_version, _set_watched = (
     vars(Variable)[name].__set__ for name in ("_value", "_metadata", "_trace", "_source", "_version", "_watched")
 )
+
+
+def _without_false_modes(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without `hijax` and `ref` that are false: their presence tells that the value is in references."""
+    return {k: v for k, v in metadata.items() if v or k not in MODES}
 
 
 def _is_whole(value: object, index: object) -> bool:

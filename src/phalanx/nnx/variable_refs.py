@@ -67,12 +67,7 @@ def var_defaults(*, hijax: bool | None = None, ref: bool | None = None) -> Any:
       (True, False)
     """
     given = {f"flax_{n}_variable": bool(v) for n, v in zip(MODES, (hijax, ref)) if v is not None}
-    return OptionValues(**given) if given else VarDefaults(*map(read_default, MODES))
-
-
-def read_default(mode: str) -> bool:
-    """The default of one of the arguments `hijax` and `ref` in the running code."""
-    return current_scope().read(f"flax_{mode}_variable")
+    return OptionValues(**given) if given else VarDefaults(*[current_scope().read(f"flax_{n}_variable") for n in MODES])
 
 
 def to_refs(value: PyTree) -> PyTree:
@@ -82,6 +77,8 @@ def to_refs(value: PyTree) -> PyTree:
 
 def read_refs(value: PyTree) -> PyTree:
     """A value with the array in each of its references; all else is kept."""
+    if type(value) is Array or (isinstance(value, Array) and not isinstance(value, Ref)):
+        return value
     return value[...] if isinstance(value, Ref) else tree_map(lambda x: x[...] if isinstance(x, Ref) else x, value)
 
 
