@@ -514,7 +514,11 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "nnx.nn.linear": (
         "Linear layers, convolutions and embeddings.",
-        {"nnx": "Conv ConvTranspose Einsum Embed Linear LinearGeneral"},
+        {
+            "nnx": "Conv ConvTranspose Einsum Embed Linear LinearGeneral",
+            "nnx.layers.linear_layers": "default_embed_init",
+            "nnx.layers.parameter_init": "default_bias_init=zeros_init default_kernel_init=lecun_normal",
+        },
     ),
     "nnx.nn.lora": ("Low-rank adaptation.", {"nnx": "LoRA LoRALinear LoRAParam"}),
     "nnx.nn.normalization": (

@@ -113,6 +113,16 @@ def test_structures_list_their_nodes_and_name_the_class_of_the_module():
     assert nnx.GraphDef[Pair] is nnx.GraphDef
 
 
+def test_a_structure_made_in_tree_mode_has_one_node_with_the_paths_of_its_leaves():
+    model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+    graphdef, state = nnx.split(model, graph=False)
+    (node,) = graphdef.nodes
+    assert isinstance(node, nnx.graphlib.TreeNodeDef) and node.path_index == ((("bias",), 0), (("kernel",), 1))
+    assert graphdef is nnx.graphdef(model, graph=False) is not nnx.graphdef(model)
+    assert pickle.loads(pickle.dumps(graphdef)) is graphdef
+    assert nnx.merge(graphdef, state).kernel is model.kernel
+
+
 def test_compat_functions_preserve_shared_references():
     model = Pair()
     assert len(nnx.compat.state(model)) == 1

@@ -10,6 +10,7 @@ from phalanx.nnx.graphlib.graph_def import (
     NestDef as NestDef,
     ObjectDef as NodeDef,  # noqa: F401
     RefDef as NodeRef,  # noqa: F401
+    TreeNodeDef as TreeNodeDef,
     VariableDef as VariableDef,
     check_is_tree as check_is_tree,
     describe_difference as describe_difference,

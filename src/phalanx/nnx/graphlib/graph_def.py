@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -85,6 +86,13 @@ class LeafDef(NamedTuple):
     tag: str = "leaf"
 
 
+class TreeNodeDef(NamedTuple):
+    """The leaves of a structure that was made in tree mode, by path."""
+
+    tag: str
+    path_index: tuple[tuple[Path, int], ...]
+
+
 LEAF = LeafDef()
 Definition: TypeAlias = ObjectDef | ContainerDef | NestDef | VariableDef | RefDef | StaticDef | ArrayRefDef | LeafDef
 _PARENTS = ("object", "container", "nest")
@@ -117,19 +125,20 @@ class GraphDef:
 
     # The numbers of objects that are copies, and of their originals; see `split_context`.
     origins: tuple[tuple[int, int], ...]
+    is_tree: bool  # whether it was made in tree mode
 
-    def __new__(cls, root: Definition, origins: tuple[tuple[int, int], ...] = ()) -> GraphDef:
+    def __new__(cls, root: Definition, origins: tuple[tuple[int, int], ...] = (), is_tree: bool = False) -> GraphDef:
         # The hash of a deep structure is computed once per traversal, and never by the caches of transformations, which
         # hash the interned `GraphDef` by its address.
         key = hash(root)
         bucket = cls._interned.setdefault(key, [])
         for ref in bucket:
             known = ref()
-            if known is not None and known.root == root and known.origins == origins:
+            if known is not None and known.root == root and (known.origins, known.is_tree) == (origins, is_tree):
                 return known
         created = object.__new__(cls)
         created.root = root
-        created.origins = origins
+        created.origins, created.is_tree = origins, is_tree
         created.sources = None
 
         # Removes the entry when the last reference to the definition is gone. The default argument keeps the table
@@ -155,9 +164,16 @@ class GraphDef:
         """Annotate the class of the module: `nnx.GraphDef[Model]`."""
         return cls
 
+    @functools.cached_property
+    def as_tree(self) -> GraphDef:
+        """The same structure, made in tree mode."""
+        return GraphDef(self.root, self.origins, is_tree=True)
+
     @property
-    def nodes(self) -> list[Definition]:
-        """The definitions of objects, containers and variables, and the references to them, in order."""
+    def nodes(self) -> list[Any]:
+        """The definitions of objects, containers and variables, and the references to them; one node in tree mode."""
+        if self.is_tree:
+            return [TreeNodeDef("tree", tuple((path, i) for i, path in enumerate(itertools.chain(*self.paths))))]
         return [d for _, d in _iter_definitions(self.root) if d[0] not in ("static", "leaf")]
 
     @property
@@ -219,7 +235,7 @@ class GraphDef:
         return getattr(self.root, "type", None)
 
     def __reduce__(self) -> tuple:
-        return GraphDef, (self.root, self.origins)
+        return GraphDef, (self.root, self.origins, self.is_tree)
 
     def __deepcopy__(self, memo: object) -> GraphDef:
         return self

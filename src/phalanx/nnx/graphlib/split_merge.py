@@ -6,6 +6,7 @@ and pytree functions create new variables.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
@@ -56,6 +57,10 @@ def _get_graph(where: str, node: PyTree, graph: bool | None) -> Graph:
     return found
 
 
+def _get_definition(found: Graph, graph: bool | None) -> GraphDef:
+    return found.definition.as_tree if is_tree_mode(graph) else found.definition
+
+
 def graphdef(node: PyTree, /, *, graph: bool | None = None) -> GraphDef:
     """Return the structure of a module, or of a tree of modules.
 
@@ -71,7 +76,7 @@ def graphdef(node: PyTree, /, *, graph: bool | None = None) -> GraphDef:
       >>> nnx.graphdef([nnx.Param(1.0)]) is nnx.graphdef([nnx.Param(2.0)])
       True
     """
-    return _get_graph("graphdef", node, graph).definition
+    return _get_definition(_get_graph("graphdef", node, graph), graph)
 
 
 def split(node: PyTree, *filters: Filter, graph: bool | None = None) -> tuple:
@@ -100,9 +105,10 @@ def split(node: PyTree, *filters: Filter, graph: bool | None = None) -> tuple:
       (['w'], ['n'])
     """
     found = _get_graph("split", node, graph)
+    definition = _get_definition(found, graph)
     if not filters:
-        return found.definition, _get_state(found, node)
-    return (found.definition, *split_leaves(found.leaves(node), filters, "split", exhaustive=True))
+        return definition, _get_state(found, node)
+    return (definition, *split_leaves(found.leaves(node), filters, "split", exhaustive=True))
 
 
 def unpack(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
@@ -332,9 +338,12 @@ def clone(node: PyTree, variables: bool = True, *, arrays: bool = False, graph: 
     found = _get_graph("clone", node, graph)
 
     def copy_arrays(x: Any) -> Any:
-        return tree_map(lambda leaf: leaf.copy() if hasattr(leaf, "copy") else leaf, x) if arrays else x
+        return tree_map(lambda leaf: leaf.copy() if hasattr(leaf, "copy") else leaf, read_refs(x)) if arrays else x
 
-    copies = [v.copy(copy_arrays(read_refs(v._value))) for v in found.variables] if variables else found.variables
+    def copy(variable: Variable) -> Variable:
+        return variable.copy(copy_arrays(variable._value)) if arrays else variable.copy()
+
+    copies = list(builtins.map(copy, found.variables)) if variables else found.variables
     return build(found.definition.root, iter(copies), iter([copy_arrays(x) for x in found.arrays(node)]), {}, {})
 
 

@@ -196,7 +196,8 @@ def _normalize_argnums(where: str, argnums: ArgNums, count: int) -> dict[int, Fi
 
 
 def _gradient_of_root(root: object, bars: Sequence[tuple[Path, Any]]) -> Any:
-    return State.from_flat_path(bars) if isinstance(root, Object) else bars[0][1] if bars else None
+    # A variable that an earlier root contains as well has its gradient there, and an empty state here.
+    return bars[0][1] if bars and not isinstance(root, Object) else State.from_flat_path(bars)
 
 
 def split_aux(fun: Callable, out: Any) -> tuple[Any, Any]:
