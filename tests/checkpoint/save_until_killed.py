@@ -41,7 +41,8 @@ def kill_at(n: int, report: int) -> None:
 
     for owner, names in [
         (os, ["mkdir", "rename", "fsync", "unlink", "rmdir"]),
-        (saving, ["create_array", "merge_databases", "file_url", "apply_retention"]),
+        (saving, ["create_array", "merge_databases", "apply_retention"]),
+        (step_folders, ["file_url"]),
         (leaf_records.StepDocument, ["to_json"]),
         (shutil, ["rmtree"]),
     ]:

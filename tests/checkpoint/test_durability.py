@@ -227,7 +227,7 @@ def test_a_path_that_cannot_be_written_is_an_error(tmp_path):
 
 
 def test_two_savers_at_once_are_an_error(tmp_path):
-    with step_folders.RunFolder(tmp_path, "test").lock("test"):
+    with step_folders.RunFolder(tmp_path).lock("test"):
         with pytest.raises(CheckpointSaveError) as caught:
             checkpoint.save(tmp_path, {"n": 1})
     assert str(caught.value) == (

@@ -137,15 +137,16 @@ def test_a_step_is_a_number(step, error, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["save", "load", "steps", "metadata", "delete"])
-def test_a_url_is_refused(name):
+def test_a_url_of_an_unknown_kind_is_refused(name):
     arguments = {"save": [{"n": 1}], "delete": [3]}.get(name, [])
     with pytest.raises(ArgumentError) as caught:
-        getattr(checkpoint, name)("gs://bucket/run", *arguments)
-    assert str(caught.value) == (
-        f"checkpoint.{name}, path: expected a path in a local file system, since object stores are not supported so far, "
-        "got 'gs://bucket/run'.\n  Fix: save to a local folder and copy the folder of the step, or mount the bucket as a "
-        "folder."
+        getattr(checkpoint, name)("ftp://host/run", *arguments)
+    first, fix = str(caught.value).split("\n")
+    assert first.startswith(
+        f"checkpoint.{name}, path: expected a local path, or a URL of a store that tensorstore knows, such as "
+        "gs://bucket/run, got 'ftp://host/run' ("
     )
+    assert fix == "  Fix: check the URL, or mount the store as a folder and pass its path."
 
 
 def test_several_processes_are_refused(tmp_path, monkeypatch):

@@ -129,6 +129,15 @@ def open_foreign_array(driver: str, kvstore: dict[str, Any]) -> Any:
     return import_tensorstore("checkpoint.load").open(spec, open=True, read=True, context=_context())
 
 
+def open_store(store: str | dict[str, Any]) -> Any:
+    """Open a key-value store, by its URL or its specification.
+
+    Raises:
+      ValueError: tensorstore does not know the URL.
+    """
+    return import_tensorstore("checkpoint").KvStore.open(store, context=_context()).result()
+
+
 def merge_databases(target: str, sources: Sequence[str]) -> None:
     """Make all arrays of some databases readable from one; the data files stay where they are.
 
@@ -136,10 +145,9 @@ def merge_databases(target: str, sources: Sequence[str]) -> None:
       target: the URL of the folder that contains the folders of the databases.
       sources: the URLs of the databases.
     """
-    ts = import_tensorstore("checkpoint.save")
-    whole = ts.KvStore.open({"driver": "ocdbt", "base": target}, context=_context()).result()
-    transaction = ts.Transaction(atomic=True)
+    whole = open_store({"driver": "ocdbt", "base": target})
+    transaction = import_tensorstore("checkpoint.save").Transaction(atomic=True)
     for source in sources:
-        part = ts.KvStore.open({"driver": "ocdbt", "base": source}, context=_context()).result()
+        part = open_store({"driver": "ocdbt", "base": source})
         part.experimental_copy_range_to(whole.with_transaction(transaction)).result()
     transaction.commit_async().result()

@@ -58,14 +58,14 @@ class Reader:
     """A checkpoint: its leaves, containers and the user's data.
 
     Args:
-      path: the folder or file.
+      path: the folder, URL or file.
       leaves: the leaves by name.
       structure: the containers, as `describe_structure` describes them.
       user: the user's data.
       step: the number of the step, if it has one.
     """
 
-    def __init__(self, path: Path, leaves: dict[str, LeafMetadata], structure: Any, user: Any, step: int | None):
+    def __init__(self, path: Path | str, leaves: dict[str, LeafMetadata], structure: Any, user: Any, step: int | None):
         self.path, self.leaves, self.structure, self.user, self.step = path, leaves, structure, user, step
 
     def describe(self) -> str:

@@ -21,7 +21,8 @@ from phalanx.checkpoint.leaf_records import LeafMetadata
 from phalanx.checkpoint.named_leaves import NamedLeaf, build_structure, flatten_named
 from phalanx.checkpoint.readers import open_reader
 from phalanx.checkpoint.saving import wait_for_last_save
-from phalanx.checkpoint.step_folders import RunFolder, check_step
+from phalanx.checkpoint.step_folders import check_step
+from phalanx.checkpoint.step_urls import open_run
 from phalanx.core import ArgumentTypeError, KeyDtype, Ref, ShapedArray, ShapeDtypeStruct, TreeError, dtypes
 from phalanx.random import wrap_key_data
 from phalanx.runtime import Array, ArrayType
@@ -53,7 +54,7 @@ def load(
     checksums of all parts that are read are verified.
 
     Args:
-      path: the folder of the run, or of one step; a folder that Orbax wrote; or a safetensors file.
+      path: the folder of the run, or of one step, or its URL; a local folder that Orbax wrote; or a safetensors file.
       like: the tree to load. The leaves give shapes, dtypes and shardings: arrays or `ShapeDtypeStruct`s become arrays
         on devices, NumPy arrays stay on the host, and Python values become values of their type. `nnx` modules and
         references are updated in place and returned. If None, the tree that was saved is returned, with NumPy arrays,
@@ -129,7 +130,7 @@ def steps(path: str | os.PathLike[str]) -> list[int]:
       >>> checkpoint.steps(folder)
       [10]
     """
-    return RunFolder(path, "checkpoint.steps").list_steps()
+    return open_run(path, "checkpoint.steps").list_steps()
 
 
 def delete(path: str | os.PathLike[str], step: int) -> None:
@@ -155,10 +156,10 @@ def delete(path: str | os.PathLike[str], step: int) -> None:
     where = "checkpoint.delete"
     check_step(step, where)
     wait_for_last_save()
-    folder = RunFolder(path, where)
-    folder.find_step(step, where)
-    with folder.lock(where):
-        folder.remove(step)
+    run = open_run(path, where)
+    run.find_step(step, where)
+    with run.lock(where):
+        run.remove(step)
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,26 @@ from phalanx.checkpoint.checkpoint_reader import Index, Reader
 from phalanx.checkpoint.leaf_records import LeafMetadata, read_document
 from phalanx.checkpoint.orbax_reader import OrbaxReader, find_orbax_item
 from phalanx.checkpoint.safetensors_files import SafetensorsReader
-from phalanx.checkpoint.step_folders import DOCUMENT, RunFolder, file_url, local_path
+from phalanx.checkpoint.step_folders import DOCUMENT, RunFolder, explain_os_errors, file_url, is_url, local_path
+from phalanx.checkpoint.step_urls import RunUrl
 
 
 class StepReader(Reader):
-    """A step that `save` wrote."""
+    """A step that `save` wrote.
 
-    def __init__(self, path: Path, where: str):
-        document = read_document((path / DOCUMENT).read_bytes(), f"{where}, {str(path / DOCUMENT)!r}")
-        step = int(path.name) if path.name.isdecimal() else None
-        super().__init__(path, document.leaves, document.structure, document.user, step)
+    Args:
+      path: its folder or URL.
+      base: its URL.
+      document: the bytes of its document.
+      where: the operation, for errors.
+    """
+
+    def __init__(self, path: Path | str, base: str, document: bytes, where: str):
+        location = str(path)
+        read = read_document(document, f"{where}, '{location}/{DOCUMENT}'")
+        name = location.rpartition("/")[2]
+        super().__init__(path, read.leaves, read.structure, read.user, int(name) if name.isdecimal() else None)
+        self._base = base
 
     def _open(self, name: str, leaf: LeafMetadata) -> Callable[[Index], Callable[[], np.ndarray]]:
         dtype = leaf.words_dtype
@@ -34,7 +44,7 @@ class StepReader(Reader):
             return lambda index: (
                 lambda: np.zeros([s.stop - s.start for s in index] + list(leaf.words_shape[len(index) :]), dtype)
             )
-        future = open_array(file_url(self.path), name, leaf)
+        future = open_array(self._base, name, leaf)
 
         def start(index: Index) -> Callable[[], np.ndarray]:
             read = future.result()[(*index, ...)].read()
@@ -47,7 +57,7 @@ def open_reader(path: str | os.PathLike[str], step: int | str, where: str) -> Re
     """Open a checkpoint.
 
     Args:
-      path: the folder of a run or of a step, or a file.
+      path: the folder or URL of a run or of a step, or a file.
       step: the step of a run, or "latest".
       where: the operation, for errors.
 
@@ -55,12 +65,14 @@ def open_reader(path: str | os.PathLike[str], step: int | str, where: str) -> Re
       CheckpointNotFoundError: there is no checkpoint.
       CheckpointError: it is damaged, or of a format that is not known.
     """
+    if is_url(path):
+        return _open_url(os.fspath(path).rstrip("/"), step, where)
     folder = local_path(path, where)
     if folder.is_file():
         return SafetensorsReader(folder, where)
     if not (folder / DOCUMENT).exists() and find_orbax_item(folder, where) is None:
-        run = RunFolder(folder, where)
-        folder = run.step_path(run.find_step(step, where))
+        run = RunFolder(folder)
+        folder = run.locate(run.find_step(step, where))
     if (item := find_orbax_item(folder, where)) is not None:
         return OrbaxReader(item, where)
     if not (folder / DOCUMENT).exists():
@@ -70,4 +82,14 @@ def open_reader(path: str | os.PathLike[str], step: int | str, where: str) -> Re
             got=f"{str(folder)!r} without the file {DOCUMENT}",
             fix="check the path; if the file is lost, restore it from a copy or load another step",
         )
-    return StepReader(folder, where)
+    return StepReader(folder, file_url(folder), (folder / DOCUMENT).read_bytes(), where)
+
+
+def _open_url(url: str, step: int | str, where: str) -> Reader:
+    run = RunUrl(url, where)
+    with explain_os_errors(where, url):
+        document = run.read_own_document()
+        if document is None:
+            number = run.find_step(step, where)
+            url, document = run.locate(number), run.read_document(number)
+    return StepReader(url, f"{url}/", document, where)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from phalanx.checkpoint.checkpoint_errors import CheckpointError
 from phalanx.checkpoint.leaf_records import read_document
-from phalanx.checkpoint.step_folders import DOCUMENT, RunFolder
+from phalanx.checkpoint.step_folders import Run
 from phalanx.core import ArgumentError, ArgumentTypeError
 
 
@@ -85,25 +85,25 @@ def as_keep(keep: Keep | int | None, where: str) -> Keep | None:
     )
 
 
-def apply_retention(folder: RunFolder, keep: Keep, newest: int) -> None:
+def apply_retention(run: Run, keep: Keep, newest: int) -> None:
     """Remove the steps that the rules do not keep.
 
     Args:
-      folder: the folder, which is locked.
+      run: the run, which is locked.
       keep: the rules.
       newest: the step that was saved last, which stays.
     """
-    metrics = {step: _read_metric(folder, step, keep.metric) for step in folder.list_steps()}
+    metrics = {step: _read_metric(run, step, keep.metric) for step in run.list_steps()}
     for step in sorted(metrics.keys() - keep.choose(metrics) - {newest}):
-        folder.remove(step)
+        run.remove(step)
 
 
-def _read_metric(folder: RunFolder, step: int, metric: str | None) -> float | None:
+def _read_metric(run: Run, step: int, metric: str | None) -> float | None:
     """The metric of a step, None if it has none or cannot be read."""
     if metric is None:
         return None
     try:
-        user = read_document((folder.step_path(step) / DOCUMENT).read_bytes(), f"save, step {step}").user
+        user = read_document(run.read_document(step), f"save, step {step}").user
     except (CheckpointError, OSError):
         return None
     value = user.get(metric) if isinstance(user, dict) else None

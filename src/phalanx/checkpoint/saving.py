@@ -11,7 +11,6 @@ import atexit
 import dataclasses
 import json
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -25,7 +24,8 @@ from phalanx.checkpoint.array_store import choose_chunk, create_array, import_te
 from phalanx.checkpoint.leaf_records import LeafMetadata, StepDocument, describe_leaf
 from phalanx.checkpoint.named_leaves import NamedLeaf, describe_structure, flatten_named
 from phalanx.checkpoint.retention import Keep, apply_retention, as_keep
-from phalanx.checkpoint.step_folders import DOCUMENT, RunFolder, check_step, explain_os_errors, file_url
+from phalanx.checkpoint.step_folders import Run, check_step, explain_os_errors
+from phalanx.checkpoint.step_urls import open_run
 from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, Ref
 from phalanx.engine.client import process_count, process_index, started_clients
 from phalanx.random import key_data
@@ -38,7 +38,7 @@ class Saving:
 
     Args:
       step: the step that is written.
-      path: the folder of the step, once it is committed.
+      path: the folder or URL of the step, once it is committed.
 
     Examples:
       >>> import tempfile, phalanx.numpy as jnp
@@ -50,7 +50,7 @@ class Saving:
       True
     """
 
-    def __init__(self, step: int, path: Path):
+    def __init__(self, step: int, path: Path | str):
         self.step = step
         self.path = path
         self._error: BaseException | None = None
@@ -61,14 +61,14 @@ class Saving:
         """Whether the step is committed, or the save has failed."""
         return self._thread is None or not self._thread.is_alive()
 
-    def result(self, timeout: float | None = None) -> Path:
+    def result(self, timeout: float | None = None) -> Any:
         """Wait until the step is committed.
 
         Args:
           timeout: seconds to wait at most.
 
         Returns:
-          The folder of the step.
+          The folder of the step, a `Path`, or its URL.
 
         Raises:
           TimeoutError: the step is not committed yet.
@@ -132,7 +132,8 @@ def save(
     A call waits for the save before it, and raises its error if no one has seen it; so does the end of the program.
 
     Args:
-      path: the folder of the run, which is created if need be. A step is a folder in it.
+      path: the folder of the run, which is created if need be, or the URL of an object store, such as
+        `gs://bucket/run`. A step is a folder in it. One program at a time may save to an object store.
       tree: any pytree of arrays, random keys, Python numbers, strings and bytes; it may contain `nnx` modules,
         optimisers and variables, and references.
       step: the number of the step; one more than the latest if None.
@@ -144,7 +145,7 @@ def save(
       The save in progress.
 
     Raises:
-      ArgumentError: the step exists already, or the path is a URL.
+      ArgumentError: the step exists already, or tensorstore does not know the URL.
       ArgumentTypeError: a leaf is not a value that a checkpoint can hold, or `metadata` is not JSON.
       CheckpointSaveError: the folder cannot be written, another process saves to it, or the save before failed.
       NotImplementedError: the program runs in several processes.
@@ -173,30 +174,32 @@ def save(
         if _last is not None and not _last._is_reported:
             _last.result()
         _check_one_process(where)
-        folder = RunFolder(path, where)
+        run = open_run(path, where)
         with ExitStack() as stack:
-            stack.enter_context(folder.lock(where))
-            step = _choose_step(folder, step, where)
-            with explain_os_errors(where, folder.path):
-                folder.remove_unfinished()
-                partial = folder.begin(step)
+            stack.enter_context(run.lock(where))
+            with explain_os_errors(where, run.location):
+                step = _choose_step(run, step, where)
+                run.remove_unfinished()
+                base = run.begin(step)
             pieces = _take_pieces(leaves, records)
             document = StepDocument(records | {p.name: p.leaf for p in pieces}, structure, metadata)
-            saving = Saving(step, folder.step_path(step))
+            saving = Saving(step, run.locate(step))
             release = stack.pop_all()  # the thread keeps the lock
 
         def write() -> None:
-            with release, explain_os_errors(f"{where}, step {saving.step}", folder.path):
+            with release, explain_os_errors(f"{where}, step {saving.step}", run.location):
                 try:
-                    _write_step(partial, pieces, document)
-                    folder.commit(saving.step)
+                    database = f"{base}process_0/"
+                    _write_arrays(database, pieces)
+                    merge_databases(base, [database])
+                    run.commit(saving.step, document.to_json())
                 except BaseException:
-                    shutil.rmtree(partial, ignore_errors=True)
+                    run.abandon(saving.step)
                     raise
                 finally:
                     pieces.clear()  # An error that is kept does not keep the arrays.
                 if rules is not None:
-                    apply_retention(folder, rules, saving.step)
+                    apply_retention(run, rules, saving.step)
 
         _last = saving
         saving._start(write)
@@ -211,15 +214,15 @@ def wait_for_last_save() -> None:
         _last._thread.join()
 
 
-def _choose_step(folder: RunFolder, step: int | None, where: str) -> int:
-    steps = folder.list_steps()
+def _choose_step(run: Run, step: int | None, where: str) -> int:
+    steps = run.list_steps()
     if step is None:
         return steps[-1] + 1 if steps else 0
     if step in steps:
         raise ArgumentError(
             f"{where}, step",
             expected="a step that is not saved yet",
-            got=f"{step}, which {str(folder.path)!r} has",
+            got=f"{step}, which {run.location!r} has",
             fix=f"pass another step, or call checkpoint.delete(path, {step}) first",
         )
     return step
@@ -288,16 +291,6 @@ def _as_words(value: Any) -> Any:
     value = value[...] if isinstance(value, Ref) else value
     is_key = isinstance(value, Array) and not isinstance(value.dtype, np.dtype)
     return key_data(value) if is_key else value
-
-
-def _write_step(partial: Path, pieces: list[_Pieces], document: StepDocument) -> None:
-    """Write the arrays and then the document, which completes the step."""
-    database = partial / "process_0"
-    database.mkdir()
-    _write_arrays(file_url(database), pieces)
-    merge_databases(file_url(partial), [file_url(database)])
-    with open(partial / DOCUMENT, "w", encoding="utf-8") as file:
-        file.write(document.to_json())
 
 
 def _write_arrays(database: str, pieces: list[_Pieces]) -> None:

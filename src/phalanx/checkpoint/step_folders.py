@@ -1,19 +1,21 @@
-"""The folder of a run and its steps: `<folder>/<step>/` is a committed checkpoint, and nothing else is.
+"""The steps of a run, and their folders: `<folder>/<step>/` is a committed checkpoint, and nothing else is.
 
 A step is written to `<step>.partial`, forced to the disk, and renamed; one to be removed is renamed to `<step>.deleted`
 first. So a crash at any moment leaves every step either whole or under another name, which the next save removes.
 A lock on the file `.lock` keeps a second process from saving to the folder; the system releases it when a process dies.
-Called by `saving`, `loading` and `retention`.
+`step_urls` has the steps in object
+stores. Called by `saving`, `loading` and `retention`.
 """
 
 from __future__ import annotations
 
+import abc
 import fcntl
 import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,25 +27,55 @@ _STEP = re.compile(r"0|[1-9][0-9]*")
 _UNFINISHED = re.compile(r"[0-9]+\.(partial|deleted)")
 
 
-class RunFolder:
-    """The steps in one folder.
+class Run(abc.ABC):
+    """The steps of a run, wherever they are stored.
 
     Args:
-      path: the folder; it need not exist.
-      where: the operation, for errors.
-
-    Raises:
-      ArgumentError: the path is a URL.
+      location: the folder or URL, for errors.
     """
 
-    def __init__(self, path: str | os.PathLike[str], where: str):
-        self.path = local_path(path, where)
+    def __init__(self, location: str):
+        self.location = location
 
+    @abc.abstractmethod
     def list_steps(self) -> list[int]:
         """List the committed steps, in order."""
-        if not self.path.is_dir():
-            return []
-        return sorted(int(p.name) for p in self.path.iterdir() if _STEP.fullmatch(p.name) and p.is_dir())
+
+    @abc.abstractmethod
+    def locate(self, step: int) -> Path | str:
+        """The folder or URL of a committed step."""
+
+    @abc.abstractmethod
+    def read_document(self, step: int) -> bytes:
+        """Read the document of a committed step."""
+
+    @abc.abstractmethod
+    def lock(self, where: str) -> AbstractContextManager[None]:
+        """Keep other processes from changing the run, if it is stored where this is possible.
+
+        Raises:
+          CheckpointSaveError: another process is saving to it, or it cannot be written.
+        """
+
+    @abc.abstractmethod
+    def remove_unfinished(self) -> None:
+        """Remove steps whose saving or removal was interrupted, when no other save is in progress."""
+
+    @abc.abstractmethod
+    def begin(self, step: int) -> str:
+        """Prepare to write a step; returns the URL, with a slash at the end, under which its arrays are written."""
+
+    @abc.abstractmethod
+    def commit(self, step: int, document: str) -> None:
+        """Write the document, and make the step visible; afterwards it survives a crash of the machine."""
+
+    @abc.abstractmethod
+    def abandon(self, step: int) -> None:
+        """Remove what has been written of a step that cannot be completed."""
+
+    @abc.abstractmethod
+    def remove(self, step: int) -> None:
+        """Remove a committed step."""
 
     def find_step(self, step: int | str, where: str) -> int:
         """Find a committed step.
@@ -63,28 +95,41 @@ class RunFolder:
         raise CheckpointNotFoundError(
             f"{where}, path",
             expected="a folder with a checkpoint" if step == "latest" else f"a checkpoint of step {step}",
-            got=f"{str(self.path)!r} with " + (f"the steps {_abbreviate(steps)}" if steps else "no checkpoint"),
+            got=f"{self.location!r} with " + (f"the steps {_abbreviate(steps)}" if steps else "no checkpoint"),
             fix="check the path, or save a checkpoint first" if not steps else "load one of these steps",
         )
 
-    def step_path(self, step: int) -> Path:
-        """The folder of a committed step."""
-        return self.path / str(step)
 
-    def partial_path(self, step: int) -> Path:
-        """The folder in which a step is written."""
-        return self.path / f"{step}.partial"
+class RunFolder(Run):
+    """The steps in a local folder.
+
+    Args:
+      path: the folder; it need not exist.
+    """
+
+    def __init__(self, path: Path):
+        super().__init__(str(path))
+        self._path = path
+
+    def list_steps(self) -> list[int]:
+        if not self._path.is_dir():
+            return []
+        return sorted(int(p.name) for p in self._path.iterdir() if _STEP.fullmatch(p.name) and p.is_dir())
+
+    def locate(self, step: int) -> Path:
+        return self._path / str(step)
+
+    def read_document(self, step: int) -> bytes:
+        return (self.locate(step) / DOCUMENT).read_bytes()
+
+    def _partial(self, step: int) -> Path:
+        return self._path / f"{step}.partial"
 
     @contextmanager
     def lock(self, where: str) -> Iterator[None]:
-        """Keep other processes from changing the folder.
-
-        Raises:
-          CheckpointSaveError: another process is saving to it, or it cannot be written.
-        """
-        with explain_os_errors(where, self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        with explain_os_errors(where, self.location):
+            self._path.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +137,7 @@ class RunFolder:
                 raise CheckpointSaveError(
                     f"{where}, path",
                     expected="a folder to which no one else saves",
-                    got=f"{str(self.path)!r}, locked by another save",
+                    got=f"{self.location!r}, locked by another save",
                     fix="save to another folder, or wait until the other save has ended",
                 ) from None
             yield
@@ -100,32 +145,31 @@ class RunFolder:
             os.close(file)
 
     def remove_unfinished(self) -> None:
-        """Remove steps whose saving or removal was interrupted. The folder is locked, so no other save owns them."""
-        for path in list(self.path.iterdir()):
+        for path in list(self._path.iterdir()):
             if _UNFINISHED.fullmatch(path.name):
                 shutil.rmtree(path)
 
-    def begin(self, step: int) -> Path:
-        """Create the folder in which a step is written."""
-        partial = self.partial_path(step)
-        partial.mkdir()
-        return partial
+    def begin(self, step: int) -> str:
+        self._partial(step).mkdir()
+        return file_url(self._partial(step))
 
-    def commit(self, step: int) -> None:
-        """Make a written step visible; afterwards it survives a crash of the machine."""
-        partial = self.partial_path(step)
+    def commit(self, step: int, document: str) -> None:
+        partial = self._partial(step)
+        (partial / DOCUMENT).write_text(document, encoding="utf-8")
         for folder, _, files in os.walk(partial):
             for name in files:
                 force_to_disk(os.path.join(folder, name))
             force_to_disk(folder)
-        os.rename(partial, self.step_path(step))
-        force_to_disk(self.path)
+        os.rename(partial, self.locate(step))
+        force_to_disk(self._path)
+
+    def abandon(self, step: int) -> None:
+        shutil.rmtree(self._partial(step), ignore_errors=True)
 
     def remove(self, step: int) -> None:
-        """Remove a committed step."""
-        deleted = self.path / f"{step}.deleted"
-        os.rename(self.step_path(step), deleted)
-        force_to_disk(self.path)
+        deleted = self._path / f"{step}.deleted"
+        os.rename(self.locate(step), deleted)
+        force_to_disk(self._path)
         shutil.rmtree(deleted)
 
 
@@ -135,7 +179,7 @@ def file_url(path: Path) -> str:
 
 
 @contextmanager
-def explain_os_errors(where: str, path: Path) -> Iterator[None]:
+def explain_os_errors(where: str, path: Path | str) -> Iterator[None]:
     """Raise errors of the system, and those of tensorstore, as `CheckpointSaveError`s."""
     try:
         yield
@@ -153,18 +197,23 @@ def explain_os_errors(where: str, path: Path) -> Iterator[None]:
         raise explained from error
 
 
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is the URL of an object store. As a path, it would name a local folder such as `gs:`."""
+    return "://" in os.fspath(path)
+
+
 def local_path(path: str | os.PathLike[str], where: str) -> Path:
     """The absolute path of a local file or folder.
 
     Raises:
-      ArgumentError: the path is a URL, which would name a local folder such as `gs:`.
+      ArgumentError: the path is a URL.
     """
-    if "://" in os.fspath(path):
+    if is_url(path):
         raise ArgumentError(
             f"{where}, path",
-            expected="a path in a local file system, since object stores are not supported so far",
+            expected="a path in a local file system",
             got=repr(path),
-            fix="save to a local folder and copy the folder of the step, or mount the bucket as a folder",
+            fix="use a local file, and copy it",
         )
     return Path(path).absolute()
 
