@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import phalanx.numpy as jnp
 from phalanx import checkpoint
 from phalanx.checkpoint import saving, step_folders
 from phalanx.errors import ArgumentError, CheckpointError, CheckpointNotFoundError, CheckpointSaveError
@@ -140,7 +139,8 @@ def test_damaged_files_give_an_error_or_the_right_values(count, tmp_path):
 
 
 def test_a_lost_file_is_named_with_its_leaf(tmp_path):
-    folder = checkpoint.save(tmp_path, {"w": jnp.ones(3), "v": np.arange(100_000.0)}, step=3).result()
+    # One leaf, since tensorstore may write several into one file.
+    folder = checkpoint.save(tmp_path, {"v": np.arange(100_000.0)}, step=3).result()
     for path in (folder / "process_0" / "d").iterdir():
         if path.stat().st_size > 100_000:
             path.unlink()
