@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import phalanx
-from phalanx import random
+from phalanx import export, random
 from phalanx.core.config import threefry_partitionable
 
 KEY = random.key(3)
@@ -64,11 +64,26 @@ def test_rejection_samplers_draw_the_same_compiled_and_mapped():
         )
 
 
-def test_the_paired_numbering_needs_a_static_size():
+def test_the_paired_numbering_is_the_same_for_symbolic_sizes():
+    draws = (
+        lambda x: random.bits(KEY, x.shape, "uint8"),
+        lambda x: random.normal(KEY, (2, *x.shape)),
+        lambda x: random.key_data(random.split(KEY, x.shape[0])),
+    )
+    with threefry_partitionable(False):
+        for draw in draws:
+            struct = phalanx.ShapeDtypeStruct(export.symbolic_shape("n"), "float32")
+            exported = export.export(phalanx.jit(draw))(struct)
+            for n in (3, 4):
+                x = np.zeros(n, np.float32)
+                np.testing.assert_array_equal(exported.call(x), draw(x))
+
+
+def test_the_paired_numbering_has_a_largest_size():
     with threefry_partitionable(False), pytest.raises(phalanx.errors.ArgumentError) as error:
         phalanx.jit(lambda: random.bits(KEY, (2**32,), "uint32")).lower()
     assert str(error.value) == (
-        "random bits without threefry_partitionable: expected fewer than 2**32 words, of a static shape, got "
+        "random bits without threefry_partitionable: expected fewer than 2**32 words, got "
         "4294967296 words.\n"
         "  Fix: leave the option threefry_partitionable on, which numbers each element by its position."
     )

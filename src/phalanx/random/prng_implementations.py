@@ -158,17 +158,21 @@ def _threefry_fold_in(key: PRNGKey, high: Array, low: Array) -> Array:
 
 def _paired_words(key: PRNGKey, size: int) -> Array:
     """Hash the counters 0 to `size - 1`, the first half of which is paired with the second: uint32[size]."""
-    if not is_constant_shape((size,)) or size >= 2**32:
+    is_static = is_constant_shape((size,))
+    if is_static and size >= 2**32:
         raise ArgumentError(
             "random bits without threefry_partitionable",
-            expected="fewer than 2**32 words, of a static shape",
+            expected="fewer than 2**32 words",
             got=f"{size} words",
             fix="leave the option threefry_partitionable on, which numbers each element by its position",
         )
     half = -(-size // 2)
-    first, second = lax.iota(_UINT32, half), lax.add(lax.iota(_UINT32, size - half), _UINT32.type(half))
-    if size % 2:  # the last counter of an odd number is paired with 0
-        second = lax.concatenate([second, lax.full((1,), 0, _UINT32)], 0)
+    as_word = _UINT32.type if is_static else lambda n: lax.convert_element_type(n, _UINT32)
+    first = lax.iota(_UINT32, half)
+    second = lax.add(first, as_word(half))
+    if not is_static or size % 2:  # the last counter of an odd number is paired with 0
+        zeros = lax.full((half,), 0, _UINT32)
+        second = lax.select(lax.lt(second, lax.broadcast(as_word(size), (half,))), second, zeros)
     return lax.slice_in_dim(lax.concatenate(_threefry_words(key, (first, second), False), 0), 0, size)
 
 
