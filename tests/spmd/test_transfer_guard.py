@@ -158,3 +158,16 @@ def test_arrays_that_pass_the_host_between_devices_are_not_host_data():
         with pytest.raises(TransferError):
             phalanx.device_put(HOST)
     np.testing.assert_array_equal(y, x)
+
+
+def test_a_transfer_to_other_devices_is_one_wherever_it_passes():
+    devices = phalanx.devices()
+    one, other = (Mesh(np.array(part).reshape(2, 2), ("x", "y")) for part in (devices[:4], devices[4:]))
+    x = phalanx.device_put(HOST.reshape(4, 2), NamedSharding(one, P("x", "y")))
+    for spec in (P("x", "y"), P("y", "x")):
+        with phalanx.transfer_guard("disallow_explicit"), pytest.raises(TransferError):
+            phalanx.device_put(x, NamedSharding(other, spec))
+    # Another shape of a mesh of the same devices may only reorder shards.
+    flat = Mesh(np.array(devices[:4]).reshape(4, 1), ("x", "y"))
+    with phalanx.transfer_guard("disallow_explicit"):
+        phalanx.device_put(phalanx.device_put(x, NamedSharding(flat, P("x"))), NamedSharding(one, P(("y", "x"))))

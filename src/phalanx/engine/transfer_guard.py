@@ -7,7 +7,7 @@ Builds on jaxlib's guards, which its transfers check in C++, so that an unset gu
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from jaxlib import _jax
 
@@ -77,19 +77,30 @@ class explicit_transfer:
 
 
 class unguarded_transfer:
-    """A context manager inside which host data moves to devices whatever the guards say.
+    """A context manager inside which the guards forbid nothing.
 
-    For values that are on devices already, and pass the memory of the host on their way.
+    For resharding among the devices that hold an array, which compiled programs do as well.
+
+    Args:
+      is_allowed: False for a transfer that the guards check, as any other.
     """
 
-    __slots__ = ("_outer",)
+    __slots__ = ("_levels", "_outer")
+
+    def __init__(self, is_allowed: bool = True):
+        self._levels = dict.fromkeys(DIRECTIONS if is_allowed else (), LEVELS["allow"])
 
     def __enter__(self) -> None:
-        self._outer = _lib.thread_local_state().host_to_device
-        guard_here("host_to_device", "allow")
+        state = _lib.thread_local_state()
+        self._outer = {direction: getattr(state, direction) for direction in self._levels}
+        self._set(self._levels)
 
     def __exit__(self, *exc: object) -> None:
-        _lib.thread_local_state().host_to_device = self._outer
+        self._set(self._outer)
+
+    def _set(self, levels: dict[str, Any]) -> None:
+        for direction, level in levels.items():
+            setattr(_lib.thread_local_state(), direction, level)
 
 
 _REFUSED = re.compile(r"Disallowed (\S+-to-\S+) transfer: (.*)", re.DOTALL)

@@ -139,13 +139,19 @@ def _reorder_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate
     return out
 
 
+def _has_same_devices(x: Array, wanted: ArrayType) -> bool:
+    """Whether an array stays on its devices, so that resharding it is no transfer."""
+    return len(x.sharding.device_set) > 1 and x.sharding.device_set == wanted.sharding.device_set
+
+
 def _copy_shards(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Copy the same shards to other devices, or to another memory of the same devices."""
     # Always copy: if a shard stays on its device and its buffer were shared, deleting one array would delete the other.
     # Donation in jaxlib's copy is not an alternative: on CPU devices it leaves the new array with freed memory.
-    sent = buffers.copy_to_devices(
-        [x._buffer for x in arrays], [t.sharding for t in types], semantics=buffers.CopySemantics.ALWAYS_COPY
-    )
+    with unguarded_transfer(all(map(_has_same_devices, arrays, types))):
+        sent = buffers.copy_to_devices(
+            [x._buffer for x in arrays], [t.sharding for t in types], semantics=buffers.CopySemantics.ALWAYS_COPY
+        )
     for x in itertools.compress(arrays, donate):
         x.delete()
     return list(map(Array, sent, types))
@@ -277,7 +283,7 @@ def _assemble_one(x: Array, wanted: ArrayType) -> Array:
     # for two devices, must be copied.
     fresh = all(len(part) > 1 for part in plan.parts) and len(plan.parts) == len(plan.order)
     new_shards = [made[number] for number in plan.order]
-    with unguarded_transfer():
+    with unguarded_transfer(_has_same_devices(x, wanted)):
         buffer = buffers.put_shards(aval, wanted.sharding, new_shards, plan.devices, wanted.committed, may_alias=fresh)
     return Array(buffer, wanted)
 
