@@ -225,3 +225,12 @@ def test_eval_shape_takes_anything_with_a_shape_and_a_dtype():
     for like in (Rows(), phalanx.core.ShapedArray((2, 3), jnp.float32)):
         assert phalanx.eval_shape(jnp.sum, like) == phalanx.ShapeDtypeStruct((), "float32")
         assert phalanx.eval_shape(jnp.transpose, like).shape == (3, 2)
+
+
+def test_a_compiled_stage_is_called_without_leading_static_arguments():
+    f = phalanx.jit(lambda n, x: x * n, static_argnums=0)
+    compiled = f.lower(3, X).compile()
+    np.testing.assert_array_equal(compiled(X), 3 * X)
+    np.testing.assert_array_equal(compiled(jnp.asarray(X)), 3 * X)
+    with pytest.raises(ArgumentTypeError, match="static argument"):
+        f(X, X)

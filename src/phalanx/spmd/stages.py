@@ -563,9 +563,15 @@ class Compiled(_LaterStage):
     def _split(self, args: tuple, kwargs: dict) -> tuple[CallArguments, tuple]:
         """The flattened arguments of a call, and the static ones that were given."""
         known = self._traced._call
-        call = known.signature.split(args, kwargs)
+        try:
+            call = known.signature.split(args, kwargs)
+            is_complete = call.tree == self.in_tree
+        except ArgumentTypeError:  # An array that follows an omitted static argument is no hashable value.
+            if not known.statics:
+                raise
+            is_complete = False
         # Static arguments may be omitted, which changes the structure: insert the known ones and try again.
-        if call.tree != self.in_tree and known.statics:
+        if not is_complete and known.statics:
             return known.signature.split(*known.with_statics(args, kwargs)), ()
         return call, call.statics
 
