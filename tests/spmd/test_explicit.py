@@ -713,3 +713,15 @@ def test_a_mapped_dimension_stays_sharded_through_out_sharding(mesh, wrap):
         out = phalanx.vmap(g)(*placed)
     assert out.sharding.spec == P("x", None, None)
     np.testing.assert_allclose(out, a @ b)
+
+
+def test_percentiles_take_an_out_sharding(mesh):
+    with phalanx.set_mesh(mesh):
+        x = phalanx.device_put(np.arange(104.0, dtype=np.float32), P("x"))
+        out = phalanx.jit(lambda x: jnp.percentile(x, 50, out_sharding=P()))(x)
+    assert float(out) == 51.5 and out.sharding.spec == P()
+
+
+def test_an_array_like_a_struct_over_no_devices_is_made_on_the_default_device():
+    like = phalanx.ShapeDtypeStruct((8, 2), "float32", sharding=NamedSharding(AbstractMesh((2,), ("x",)), P("x")))
+    assert len(lax.full_like(like, 0).sharding.device_set) == 1

@@ -306,4 +306,7 @@ def sharding_for_array_like(x: ArrayLike, shape: Shape) -> Sharding | None:
     if not (is_typed or is_described) and (state.trace is not None or not getattr(x, "committed", False)):
         return None
     sharding: Sharding = x.sharding  # type: ignore[union-attr]
+    # An AbstractMesh names no devices to place an array on.
+    if state.trace is None and isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+        return None
     return sharding if shape == x.shape or isinstance(sharding, SingleDeviceSharding) else None  # type: ignore[union-attr]
