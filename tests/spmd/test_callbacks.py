@@ -232,3 +232,32 @@ def test_failed_callbacks_do_not_keep_their_operands(num_devices):
             f(x).block_until_ready()
     gc.collect()
     assert sum(operand() is not None for operand in operands) <= 5  # of the last few, for a debugger
+
+
+def test_failed_callbacks_do_not_keep_arguments_and_results_of_their_callers():
+    def fail(x):
+        raise KeyError("from the host")
+
+    f, held = phalanx.jit(lambda x: phalanx.pure_callback(fail, SHAPE, x)), []
+
+    def call():
+        x = phalanx.device_put(np.ones(8, np.float32))
+        held.append(weakref.ref(x))
+        y = f(x)
+        held.append(weakref.ref(y))
+        y.block_until_ready()
+
+    def batches():
+        while True:
+            try:
+                call()
+            except KeyError as error:
+                yield error
+
+    drawn = batches()
+    errors = [next(drawn) for _ in range(20)]
+    assert [type(error) for error in errors] == [KeyError] * 20  # a caller that is a generator goes on
+    # A frame that a traceback holds keeps its callers, and a reader adds frames to the traceback.
+    del errors
+    gc.collect()
+    assert sum(x() is not None for x in held) <= 10  # of the last few, for a debugger

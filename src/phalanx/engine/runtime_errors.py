@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import inspect
 import itertools
 import re
 import threading
 import traceback
 import types
 from collections.abc import Callable
+from typing import NamedTuple
 
 from jaxlib._jax import JaxRuntimeError as XlaRuntimeError
 
@@ -20,10 +22,11 @@ _MARK = "phalanx-callback-failure-"
 _FIND_MARK = re.compile(_MARK + r"(\d+)")
 _FAILURES_KEPT = 256
 _FAILURES_WITH_LOCALS = 4
+_RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # clearing their frames ends them
 
 _numbers = itertools.count(1)
 _kept: collections.OrderedDict[int, BaseException] = collections.OrderedDict()  # raised in callbacks, by number
-_frames: collections.deque[list[types.FrameType]] = collections.deque()  # of the callbacks that failed last
+_last: collections.deque[_Raised] = collections.deque()  # the last of these
 _late: list[BaseException] = []  # the failures that were not raised into XLA
 _lock = threading.Lock()
 
@@ -44,13 +47,31 @@ def keep_failure(error: BaseException) -> RuntimeError:
         _kept[number] = error
         while len(_kept) > _FAILURES_KEPT:
             _kept.popitem(last=False)
-        # Taken now, because raising the exception adds the frames of its reader, which are not ours to clear.
-        _frames.append([frame for frame, _ in traceback.walk_tb(error.__traceback__)])
-        older = _frames.popleft() if len(_frames) > _FAILURES_WITH_LOCALS else []
-    for frame in older:
-        with contextlib.suppress(RuntimeError):  # It is still running.
-            frame.clear()
+        _last.append(_Raised(error, error.__traceback__, error.__context__))
+        older = _last.popleft() if len(_last) > _FAILURES_WITH_LOCALS else None
+    if older is not None:
+        older.forget_locals()
     return RuntimeError(f"{_MARK}{number}")
+
+
+class _Raised(NamedTuple):
+    """An exception as a callback raised it, before its readers raised it again."""
+
+    error: BaseException
+    traceback: types.TracebackType | None
+    context: BaseException | None
+
+    def forget_locals(self) -> None:
+        """Free the operands in the frames of the callback and its callers, and the results in those of readers."""
+        # A program that runs in the thread of its call has its callers' frames behind that of the callback.
+        callers = traceback.walk_stack(self.traceback.tb_frame.f_back) if self.traceback else ()
+        for frame, _ in [*traceback.walk_tb(self.traceback), *callers]:
+            if frame.f_code.co_flags & _RESUMED:
+                continue
+            with contextlib.suppress(RuntimeError):  # It is still running.
+                frame.clear()
+        # The frames of readers are not ours to clear, so the exception lets go of them.
+        self.error.__traceback__, self.error.__context__ = self.traceback, self.context
 
 
 def keep_late_failure(error: BaseException) -> None:
