@@ -34,7 +34,6 @@ class _Session:
     coordinator: Coordinator | None
     service: subprocess.Popen[str] | None
     shutdown_seconds: float
-    watch: FailureWatch | None = None
 
 
 _current: list[_Session] = []  # at most one
@@ -109,13 +108,13 @@ def initialize(
     local_devices = _choose_local_devices(local_device_ids, found.get("local_process_id"), os.environ)
     client.configure(cluster=client.Cluster(coordinator, collectives, local_devices))
     ports = coordinator.exchange("distributed.initialize", json.dumps(sorted(listening_ports() - before)))
-    watch = FailureWatch(
+    FailureWatch(
         coordinator,
         dead_after=heartbeat_timeout_seconds,
         stuck_after=stuck_timeout_seconds,
         ports={port for text in ports for port in json.loads(text)},
     )
-    _current.append(_Session(coordinator, service, shutdown_timeout_seconds, watch))
+    _current.append(_Session(coordinator, service, shutdown_timeout_seconds))
     # A process that started them later would wait for the others to do so, too.
     client.start_all_platforms()
 
@@ -150,8 +149,9 @@ def _disconnect() -> None:
     if not _current:
         return
     session = _current.pop()
-    if session.coordinator is not None and session.watch is not None:
-        session.watch.stop(getattr(sys, "last_exc", getattr(sys, "last_value", None)))
+    if session.coordinator is not None:
+        if session.coordinator.watch is not None:
+            session.coordinator.watch.stop(getattr(sys, "last_exc", getattr(sys, "last_value", None)))
         session.coordinator.disconnect()
     if session.service is not None and session.service.stdin is not None:
         session.service.stdin.close()

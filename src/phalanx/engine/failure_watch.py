@@ -112,8 +112,7 @@ class FailureWatch:
 
     def begin(self, group: str, name: str, fingerprint: str = "") -> None:
         """Count a launch that the processes of a group must make together; raises if one of them has failed."""
-        if self._failure is not None:
-            raise self._make_error()
+        self.check()
         launches = self._launches.get(group)
         if launches is None:
             launches = self._launches[group] = collections.deque([_START], _NUM_KEPT)
@@ -188,11 +187,6 @@ class FailureWatch:
         """Raise if a process has failed."""
         if self._failure is not None:
             raise self._make_error()
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a process has failed."""
-        return self._failure is not None
 
     def stop(self, error: BaseException | None) -> None:
         """Leave the program, and let the other processes know how."""
