@@ -101,6 +101,7 @@ class FailureWatch:
         self._seen = {process: _Seen(time.monotonic()) for process in others}
         self._waits_since: tuple[float, Any] = (0.0, None)  # since when, and after which launches, it is blocked
         self._has_warned = ""
+        self._has_lost_peer = False  # A connection broke in a collective, which therefore goes on waiting.
         self._failure: dict[str, Any] | None = None
         self._failed, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="phalanx-failure-watch")
@@ -180,6 +181,7 @@ class FailureWatch:
           A `ProcessFailure`, or `error` itself if no process has failed.
         """
         if self._failure is None and _CONNECTION_ERROR.search(str(error)):
+            self._has_lost_peer = True
             self._failed.wait(self.dead_after + _VERDICT_SECONDS)
         return error if self._failure is None else self._make_error()
 
@@ -239,7 +241,7 @@ class FailureWatch:
     def _update_wait(self) -> None:
         """Find out since when this process waits inside a launch or a wait for its results."""
         frame = sys._current_frames().get(self._thread_id)
-        is_blocked = frame is not None and is_internal(frame.f_code)
+        is_blocked = self._has_lost_peer or (frame is not None and is_internal(frame.f_code))
         position = [launches[-1].number for launches in list(self._launches.values())] if is_blocked else None
         if position is None or position != self._waits_since[1]:
             self._waits_since = time.monotonic(), position
