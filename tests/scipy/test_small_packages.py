@@ -10,7 +10,7 @@ import scipy.ndimage
 import phalanx
 import phalanx.numpy as jnp
 from phalanx.errors import ArgumentError, AxisError, DTypeError, ShapeError
-from phalanx.scipy import cluster, fft, integrate, ndimage
+from phalanx.scipy import cluster, fft, integrate, linalg, ndimage, signal, spatial, special, stats
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(4, 5)).astype(np.float32)
@@ -88,3 +88,31 @@ def test_invalid_arguments_are_errors(expression):
     kind, text = REFUSED[expression]
     with pytest.raises(kind, match=text):
         eval(expression, {"fft": fft, "ndimage": ndimage, "cluster": cluster, "X": X})
+
+
+_BATCH = np.random.default_rng(5).uniform(0.1, 1.0, (2, 4, 4)).astype(np.float32)
+_ROTATIONS = "spatial.transform.Rotation.from_quat(x[0])"
+
+
+@pytest.mark.parametrize("expression", [
+    "fft.dct(x)", "fft.idctn(x, norm='ortho')", "fft.dct(x, norm='ortho')", "linalg.expm(x)", "linalg.lu(x)[1]",
+    "signal.stft(x, nperseg=2)[2]", "signal.welch(x, nperseg=2)[1]", "special.multigammaln(x + 2, 2)",
+    "stats.multivariate_normal.logpdf(x, x[0, 0], jnp.eye(4))", "stats.gaussian_kde(x[0, :2])(x[0, :2])",
+    "stats.multinomial.logpmf(jnp.ones((2, 4)), 4.0, jnp.ones(4) / 4)", f"{_ROTATIONS}.inv().as_quat()",
+    f"({_ROTATIONS} * {_ROTATIONS}[0]).as_quat()", f"{_ROTATIONS}[0].apply(x[0, :, :3])",
+])  # fmt: skip
+def test_functions_that_broadcast_do_so_where_operators_must_not(expression):
+    def compute():
+        packages = {
+            "fft": fft,
+            "linalg": linalg,
+            "signal": signal,
+            "spatial": spatial,
+            "special": special,
+            "stats": stats,
+        }
+        return eval(expression, {"x": _BATCH, "jnp": jnp, **packages})
+
+    with phalanx.numpy_rank_promotion("raise"), phalanx.numpy_dtype_promotion("strict"):
+        strict = compute()
+    np.testing.assert_array_equal(strict, compute())

@@ -395,6 +395,15 @@ def broadcast_operands(where: str, *xs: Any) -> list:
     return [broadcast_to_shape(x, shape) for x in xs]
 
 
+def align_ranks(*xs: Any) -> list:
+    """Give operands the highest rank among them by leading dimensions of size 1, as NumPy does to broadcast them.
+
+    For functions that are defined to broadcast, also where `numpy_rank_promotion` forbids it for the user's operators.
+    """
+    ndim = max(map(np.ndim, xs))
+    return [lax.expand_dims(x, range(ndim - np.ndim(x))) if np.ndim(x) < ndim else x for x in xs]
+
+
 def canonical_axis(axis: int, ndim: int, where: str) -> int:
     """An axis as a non-negative position.
 

@@ -19,7 +19,7 @@ from phalanx.numpy.operands import as_tuple, canonical_axes, cast, to_static_int
 from phalanx.numpy.shapes.padding import pad_or_truncate
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_inexact_array
-from phalanx.typing import Array, ArrayLike, DTypeLike
+from phalanx.typing import Array, ArrayLike
 
 _INVERSE = {2: 3, 3: 2}
 _OTHER_NORM = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -166,11 +166,12 @@ def _transform(name: str, x: ArrayLike, type: int, s: tuple | None, axes: tuple 
 
 
 def _quarter_wave(x: Array, n: int, sign: int) -> Any:
-    return np.exp(sign * 0.5j * np.pi * np.arange(n) / n).astype(promotion.join_dtypes(x.dtype, np.complex64))
+    wave = np.exp(sign * 0.5j * np.pi * np.arange(n) / n).astype(promotion.join_dtypes(x.dtype, np.complex64))
+    return wave.reshape((1,) * (x.ndim - 1) + (n,))
 
 
-def _ortho_scale(n: int, first: float, others: float, dtype: DTypeLike | None) -> np.ndarray:
-    return np.where(np.arange(n) == 0, first, others).astype(dtype)
+def _ortho_scale(x: Array, n: int, first: float, others: float) -> np.ndarray:
+    return np.where(np.arange(n) == 0, first, others).astype(x.dtype).reshape((1,) * (x.ndim - 1) + (n,))
 
 
 def _type_2(x: Array, n: int, norm: str | None) -> Any:
@@ -178,14 +179,14 @@ def _type_2(x: Array, n: int, norm: str | None) -> Any:
     reordered = lax.concatenate([x[..., ::2], lax.rev(x[..., 1::2], (x.ndim - 1,))], x.ndim - 1)
     y = cast(2 * lax.real(jnp.fft.fft(reordered) * _quarter_wave(x, n, -1)), x.dtype)
     if norm == "ortho":
-        return y * _ortho_scale(n, math.sqrt(1 / (4 * n)), math.sqrt(1 / (2 * n)), x.dtype)
+        return y * _ortho_scale(y, n, math.sqrt(1 / (4 * n)), math.sqrt(1 / (2 * n)))
     return y / (2 * n) if norm == "forward" else y
 
 
 def _type_3(x: Array, n: int, norm: str | None) -> Any:
     """The inverse of `_type_2` times 2 n."""
     if norm == "ortho":
-        x = x * _ortho_scale(n, math.sqrt(1 / n), math.sqrt(1 / (2 * n)), x.dtype)
+        x = x * _ortho_scale(x, n, math.sqrt(1 / n), math.sqrt(1 / (2 * n)))
     elif norm == "forward":
         x = x / (2 * n)
     mirrored = lax.pad(lax.rev(x[..., 1:], (x.ndim - 1,)), x.dtype.type(0), [(0, 0, 0)] * (x.ndim - 1) + [(1, 0, 0)])

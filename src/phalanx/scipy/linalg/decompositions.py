@@ -14,7 +14,7 @@ from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, ConcretizationTypeError, ShapeError
 from phalanx.lax import linalg as decompositions
 from phalanx.numpy.linalg.square_matrices import adjoint, check_matrix
-from phalanx.numpy.operands import cast, concrete_or_none, promote_inexact
+from phalanx.numpy.operands import align_ranks, cast, concrete_or_none, promote_inexact
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_complex, to_inexact_operands
 from phalanx.typing import Array, ArrayLike, PRNGKey
@@ -139,7 +139,7 @@ def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_f
     packed, _, order = decompositions.lu(x)
     m, n = x.shape[-2:]
     k = min(m, n)
-    lower = jnp.tril(packed[..., :, :k], -1) + jnp.eye(m, k, dtype=x.dtype)
+    lower = jnp.add(*align_ranks(jnp.tril(packed[..., :, :k], -1), jnp.eye(m, k, dtype=x.dtype)))
     upper = jnp.triu(packed[..., :k, :])
     # Column j of P has its 1 in row order[j]; comparing indices builds the matrix without a scatter.
     places = lax.broadcasted_iota(order.dtype, (*order.shape[:-1], m, m), order.ndim - 1)

@@ -83,7 +83,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
 
 def _fraction(c: tuple, x: Array) -> tuple:
     """Numerator and denominator of the Pade approximant of exp."""
-    one = jnp.eye(x.shape[-1], dtype=x.dtype)
+    one = jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=x.dtype), x.shape)
     square = jnp.matmul(x, x)
     powers = [one, square]
     while 2 * len(powers) < len(c):

@@ -14,7 +14,15 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError, ShapeError, dtypes
-from phalanx.numpy.operands import as_array, broadcast_shapes, broadcast_to_shape, canonical_axis, cast, to_operand
+from phalanx.numpy.operands import (
+    align_ranks,
+    as_array,
+    broadcast_shapes,
+    broadcast_to_shape,
+    canonical_axis,
+    cast,
+    to_operand,
+)
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_choice, to_complex, to_inexact_array, to_inexact_operands
 from phalanx.typing import Array, ArrayLike
@@ -119,7 +127,7 @@ def _spectra(x: Array, cut: _Segments, trend: str | Callable[[Array], Array] | b
     """The Fourier transforms of the segments of the last dimension: [..., segments, frequencies]."""
     count = (x.shape[-1] - cut.overlap) // cut.step
     places = np.arange(count)[:, None] * cut.step + np.arange(cut.length)
-    parts = _remove_trend(x[..., places], trend) * cut.window
+    parts = jnp.multiply(*align_ranks(_remove_trend(x[..., places], trend), cut.window))
     return jnp.fft.rfft(parts, cut.nfft) if onesided else jnp.fft.fft(parts, cut.nfft)
 
 
@@ -208,11 +216,13 @@ def _csd(
     # The periodogram of each segment is too noisy; the average over segments below reduces its variance.
     product = lax.conj(first) * (others[0] if others else first)
     values = cut.window
-    product = product / (fs * jnp.sum(values * values) if scaling == "density" else lax.square(jnp.sum(values)))
+    power = fs * jnp.sum(values * values) if scaling == "density" else lax.square(jnp.sum(values))
+    product = product / cast(power, product.dtype)
     if onesided:  # add the power at negative frequencies
         k = np.arange(cut.nfft // 2 + 1)
         # The frequency 0, and the Nyquist frequency of an even length, have no negative counterpart.
-        product = product * np.where((k == 0) | (2 * k == cut.nfft), 1, 2).astype(real)
+        sides = np.where((k == 0) | (2 * k == cut.nfft), 1, 2).astype(product.dtype)
+        product = jnp.multiply(*align_ranks(product, sides))
     product = _unbiased_median(product) if average == "median" else jnp.mean(product, axis=-2)
     rank = broadcast_shapes(*(v.shape[:-1] for v in given))
     return _frequencies(cut, fs, onesided), jnp.moveaxis(product, -1, axes[0] if len(rank) + 1 == given[0].ndim else -1)
@@ -342,7 +352,8 @@ def _stft(
     if padded:
         x = jnp.pad(x, [*edge, (0, (-(x.shape[-1] - cut.length) % cut.step) % cut.length)])
     onesided = return_onesided and x.dtype.kind != "c"
-    z = _spectra(x, cut, detrend, onesided) / jnp.sum(cut.window)
+    z = _spectra(x, cut, detrend, onesided)
+    z = z / cast(jnp.sum(cut.window), z.dtype)
     times = np.arange(z.shape[-2]) * cut.step + cut.length / 2 - (cut.length / 2 if boundary is not None else 0)
     times = jnp.array(times.astype(dtypes.canonicalize_dtype(np.float64))) / fs
     return _frequencies(cut, fs, onesided), times, jnp.moveaxis(jnp.moveaxis(z, -2, -1), -2, axis)
@@ -431,7 +442,8 @@ def _istft(
     size = (inferred + 1 if input_onesided and length == inferred + 1 else inferred) if nfft is None else int(nfft)
     cut = _segments("istft", window, named, length, noverlap, size, length, length, _real_of(z))
     parts = jnp.fft.irfft(z, cut.nfft, axis=-2) if input_onesided else jnp.fft.ifft(z, cut.nfft, axis=-2)
-    parts = jnp.moveaxis(parts, -1, -2)[..., : cut.length] * (cut.window * jnp.sum(cut.window))
+    parts = jnp.moveaxis(parts, -1, -2)[..., : cut.length]
+    parts = jnp.multiply(*align_ranks(parts, cut.window * jnp.sum(cut.window)))
     total = cut.length + (count - 1) * cut.step
     places = np.arange(count)[:, None] * cut.step + np.arange(cut.length)
     # Overlap-add of the windowed segments, normalized by the overlap-added squares of the window.
@@ -441,7 +453,7 @@ def _istft(
     if boundary:
         half = cut.length // 2
         x, norm = x[..., half : total - half], norm[half : total - half]
-    x = x / jnp.where(norm > 1e-10, norm, 1)
+    x = jnp.divide(*align_ranks(x, jnp.where(norm > 1e-10, norm, 1)))
     times = jnp.array(np.arange(x.shape[-1]).astype(dtypes.canonicalize_dtype(np.float64))) / fs
     place = min(time, freq) if z.ndim > 2 else 0
     return times, jnp.moveaxis(x, -1, place) if x.ndim > 1 and place != x.ndim - 1 else x

@@ -18,7 +18,7 @@ import numpy as np
 from phalanx import lax, numpy as jnp, random
 from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.engine import guard_methods as _guard_methods, publish as _publish
-from phalanx.numpy.operands import broadcast_operands, promote_inexact
+from phalanx.numpy.operands import align_ranks, broadcast_operands, promote_inexact
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey
 
 
@@ -193,14 +193,14 @@ class Rotation(NamedTuple):
         """Compose two rotations: `other` followed by this one."""
         p, q = promote_inexact("Rotation", self.quat, other.quat)
         if p.ndim != q.ndim:
-            p, q = broadcast_operands("Rotation", p, q)
+            p, q = broadcast_operands("Rotation", *align_ranks(p, q))
         return Rotation.from_quat(_hamilton_product(p, q))
 
     def apply(self, vectors: ArrayLike, inverse: bool = False) -> Array:
         """Rotate vectors, float[*s, 3]; with `inverse` by the inverse rotation."""
         v = _check_shape(vectors, "apply", (3,))
         matrix = (self.inv() if inverse else self).as_matrix()
-        return jnp.sum(matrix * v[..., None, :], axis=-1)
+        return jnp.sum(jnp.multiply(*align_ranks(matrix, v[..., None, :])), axis=-1)
 
     def as_euler(self, seq: str, degrees: bool = False) -> Array:
         """The Euler angles, float[*s, 3]; the third is 0 in gimbal lock. `seq` is as in `from_euler`."""
@@ -271,7 +271,7 @@ class Rotation(NamedTuple):
 
     def inv(self) -> Rotation:
         """The inverse rotations."""
-        return Rotation(self.quat * np.array([-1, -1, -1, 1], self.quat.dtype))
+        return Rotation(jnp.multiply(*align_ranks(self.quat, np.array([-1, -1, -1, 1], self.quat.dtype))))
 
     def magnitude(self) -> Array:
         """The rotation angles in radians, from 0 to pi."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ArgumentError
-from phalanx.numpy.operands import broadcast_operands, cast, to_numpy_scalar
+from phalanx.numpy.operands import align_ranks, broadcast_operands, cast, to_numpy_scalar
 from phalanx.numpy.ufuncs.ufunc_implementations import common_dtype, isnan, select_where
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import check_real, to_inexact_operands
@@ -218,7 +218,7 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
     """
     (a,) = to_inexact_operands("multigammaln", a)
     halves = (np.arange(d) / 2).astype(a.dtype)
-    terms = lax.lgamma(jnp.subtract(lax.expand_dims(a, (a.ndim,)), halves))
+    terms = lax.lgamma(jnp.subtract(*align_ranks(lax.expand_dims(a, (a.ndim,)), halves)))
     return jnp.sum(terms, axis=-1) + a.dtype.type(0.25 * d * (d - 1) * math.log(math.pi))
 
 

@@ -122,7 +122,7 @@ class gaussian_kde:
         differences = lax.expand_dims(self._points(x), (2,)) - lax.expand_dims(self.dataset, (1,))
         # Each kernel's exponent in the metric of the inverse covariance; `logsumexp` adds them without underflow.
         exponents = -0.5 * jnp.sum(_apply_matrix(self.inv_cov, differences) * differences, axis=0)
-        return logsumexp(exponents, axis=-1, b=self.weights) - self._log_norm(self.covariance)
+        return logsumexp(exponents, axis=-1, b=self.weights[None]) - self._log_norm(self.covariance)
 
     def _points(self, x: Array) -> Any:
         points = jnp.atleast_2d(x).astype(self.dataset.dtype)

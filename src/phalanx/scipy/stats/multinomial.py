@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from phalanx import lax, numpy as jnp
+from phalanx.numpy.operands import align_ranks
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import to_inexact_operands
@@ -32,7 +33,7 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """
     x, n, p = to_inexact_operands("stats.multinomial", x, n, p)
     inside = jnp.all((x >= 0) & (x == lax.floor(x)), axis=-1) & (jnp.sum(x, axis=-1) == n)
-    value = gammaln(n + 1) + jnp.sum(xlogy(x, p) - gammaln(x + 1), axis=-1)
+    value = gammaln(n + 1) + jnp.sum(xlogy(*align_ranks(x, p)) - gammaln(x + 1), axis=-1)
     return select_where(
         lax.broadcast_in_dim(inside, np.shape(value), ()) if not inside.ndim else inside, value, -np.inf
     )

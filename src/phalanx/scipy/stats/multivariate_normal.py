@@ -9,7 +9,7 @@ import numpy as np
 
 from phalanx import lax, numpy as jnp
 from phalanx.core import ShapeError, dtypes
-from phalanx.numpy.operands import broadcast_shapes, broadcast_to_shape
+from phalanx.numpy.operands import align_ranks, broadcast_shapes, broadcast_to_shape
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.scipy.argument_checks import to_inexact_operands
@@ -43,7 +43,7 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: bool |
     """
     name = "stats.multivariate_normal"
     x, mean, cov = to_inexact_operands(name, x, mean, cov)
-    y = jnp.subtract(x, mean)
+    y = jnp.subtract(*align_ranks(x, mean))
     if not mean.ndim:
         return -0.5 * (lax.square(y) / cov + _LOG_2PI + lax.log(cov))
     n = mean.shape[-1]
