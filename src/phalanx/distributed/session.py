@@ -1,7 +1,7 @@
 """`initialize` and `shutdown`: the life of a process as part of a distributed program.
 
 jaxlib's distributed runtime connects the processes: its coordination service, which lets them find each other, and the
-collectives of its devices (Gloo on CPUs, NCCL on GPUs). Every process then starts its devices, and sees those of all.
+collectives of its devices (Gloo on CPUs, NCCL on GPUs). Every process then starts its devices, and sees all devices.
 """
 
 from __future__ import annotations

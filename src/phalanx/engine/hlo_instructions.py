@@ -87,7 +87,7 @@ def flatten_type(type: str) -> list[str]:
 
 
 def split_tuple_type(type: str) -> list[str]:
-    """Split the type of a tuple into those of its elements.
+    """Split the type of a tuple into the types of its elements.
 
     Args:
       type: such as `(f32[2], (s32[], f32[4]))`.

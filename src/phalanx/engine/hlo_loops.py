@@ -33,7 +33,7 @@ def trip_count(loop: Instruction, computation: Computation, computations: Mappin
     Args:
       loop: the "while" instruction.
       computation: where it is.
-      computations: those of the module by name.
+      computations: the computations of the module by name.
 
     Returns:
       The number; None if the text does not determine it.

@@ -59,7 +59,7 @@ def choose_mesh_sizes(
       where: the operation, for errors.
 
     Returns:
-      The sizes: those of the caller's mesh, and 1 for axes that it lacks. None for the mesh of the export, if it has as
+      The sizes on the caller's mesh, and 1 for axes that it lacks. None for the mesh of the export, if it has as
       many devices and no other one is possible, and for a program for one device, which names no mesh.
 
     Raises:

@@ -136,7 +136,7 @@ class Machine:
     def collective_seconds(self, kind: str, nbytes: int, groups: Sequence[Sequence[int]]) -> float:
         """Time of one collective on the slowest link that one of its groups needs.
 
-        A ring of k devices sends (k - 1) / k of the bytes, an all-reduce twice; latencies are those of a tree.
+        A ring of k devices sends (k - 1) / k of the bytes, an all-reduce twice; latencies add up along a tree.
 
         Args:
           kind: its name in XLA.

@@ -88,7 +88,7 @@ def measure_memory(
       capacity: the memory of a device.
 
     Returns:
-      The memory; its totals are those of the compiler.
+      The memory; its totals come from the compiler.
     """
     sizes = {name: answer.memory[f"{name}_size_in_bytes"] for name in ("argument", "output", "alias", "temp")}
     liveness = Liveness(module)

@@ -187,7 +187,7 @@ def _read_communication(
             continue
         as_compiled += compiled.bytes * run.executions
         for c in reading.communications(run, compiled):
-            collective, _ = name_axes(c, devices, mesh)  # type: ignore[misc]  # its groups are those of `compiled`
+            collective, _ = name_axes(c, devices, mesh)  # type: ignore[misc]  # the groups of `compiled`
             if machine is not None:
                 each = machine.collective_seconds(c.kind, c.bytes, collective.groups)
                 collective = collective._replace(seconds=each)

@@ -101,7 +101,7 @@ class LoweringContext(OperationBuilder):
         Args:
           program: the jaxpr.
           operands: IR values.
-          *names: scopes of the jaxpr inside those of the current equation.
+          *names: scopes of the jaxpr inside the scopes of the current equation.
 
         Returns:
           The results as IR values.

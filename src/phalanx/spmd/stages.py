@@ -454,7 +454,7 @@ class Compiled(_LaterStage):
         self._traced, self.refs = traced, refs
         self.program = program
         self._seen: tuple | None = None  # types and context of the previous call
-        # For arguments like those of two calls in a row: argument reader, result wrapper and context.
+        # For arguments like in two calls in a row: argument reader, result wrapper and context.
         self._reader: Any = None
         self._wrap: Any = None
         self._context: Any = None
@@ -549,7 +549,7 @@ class Compiled(_LaterStage):
         if current_scope().context is self._context:
             try:
                 buffers = self._reader(args, kwargs)
-            except Exception:  # The arguments differ from those of earlier calls. The slow path reports errors.
+            except Exception:  # The arguments differ from earlier calls. The slow path reports errors.
                 buffers = None
             if buffers is not None:
                 try:
