@@ -466,6 +466,17 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
             "nnx.transforms.state_axes": "prefix TreeState=StateAxes",
         },
     ),
+    "nnx.variablelib": (
+        "Variables, their types and the names of these types.",
+        {
+            "nnx.variable": "A HijaxVariable Static Variable VariableMetadata is_variable",
+            "nnx.variable_refs": "VarDefaults var_defaults",
+            "nnx.variable_types": (
+                "BatchStat Cache Intermediate LoRAParam OptArray OptState OptVariable Param Perturbation "
+                "register_variable_name variable_name_from_type variable_type_from_name"
+            ),
+        },
+    ),
     "nnx.helpers": (
         "Containers and compositions of modules, and training states.",
         {"nnx.containers": "Dict List", "nnx.layers": "Sequential", "nnx.training.train_state": "TrainState"},

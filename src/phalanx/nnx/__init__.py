@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         objects as pytreelib,  # noqa: F401
         rngs as rnglib,  # noqa: F401
         traversals as traversals,
-        variable as variablelib,  # noqa: F401
+        variablelib as variablelib,
     )
     from phalanx.nnx.containers import Dict as Dict, List as List
     from phalanx.nnx.filters import (
@@ -250,6 +250,12 @@ if TYPE_CHECKING:
     )
     from phalanx.nnx.variable import (
         A as A,
+        Variable as Variable,
+        VariableMetadata as VariableMetadata,
+        as_pure as as_pure,
+        var_defaults as var_defaults,
+    )
+    from phalanx.nnx.variable_types import (
         BatchStat as BatchStat,
         Cache as Cache,
         Intermediate as Intermediate,
@@ -259,11 +265,7 @@ if TYPE_CHECKING:
         OptVariable as OptVariable,
         Param as Param,
         Perturbation as Perturbation,
-        Variable as Variable,
-        VariableMetadata as VariableMetadata,
-        as_pure as as_pure,
         register_variable_name as register_variable_name,
-        var_defaults as var_defaults,
         variable_name_from_type as variable_name_from_type,
         variable_type_from_name as variable_type_from_name,
     )
@@ -330,10 +332,10 @@ _NAMES = {
         "nnx.transforms.lifted_vmap": "pmap shard_map transform_metadata vmap",
         "nnx.transforms.lifting": "cached_partial from_tree to_tree",
         "nnx.transforms.state_axes": "Carry prefix StateAxes StateSharding",
-        "nnx.variable": (
-            "A as_pure BatchStat Cache Intermediate LoRAParam OptArray OptState OptVariable Param Perturbation "
-            "register_variable_name var_defaults Variable variable_name_from_type variable_type_from_name "
-            "VariableMetadata"
+        "nnx.variable": "A as_pure var_defaults Variable VariableMetadata",
+        "nnx.variable_types": (
+            "BatchStat Cache Intermediate LoRAParam OptArray OptState OptVariable Param "
+            "Perturbation register_variable_name variable_name_from_type variable_type_from_name"
         ),
         "nnx.views": "view view_info with_attributes",
     }.items()
@@ -370,7 +372,7 @@ _MODULES = {
     "statelib": "phalanx.nnx.graphlib.states",
     "summary": "phalanx.nnx.inspection.tabulate",
     "traversals": "phalanx.nnx.traversals",
-    "variablelib": "phalanx.nnx.variable",
+    "variablelib": "phalanx.nnx.variablelib",
     "visualization": "phalanx.nnx.inspection.display",
 }
 

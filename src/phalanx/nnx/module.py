@@ -11,7 +11,8 @@ from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import Path, iter_entries, split_merge
 from phalanx.nnx.inspection.method_observer import observe_methods
 from phalanx.nnx.objects import Object, get_attributes
-from phalanx.nnx.variable import Perturbation, Variable, variable_type_from_name
+from phalanx.nnx.variable import Variable
+from phalanx.nnx.variable_types import Perturbation, variable_type_from_name
 from phalanx.tree import tree_map
 from phalanx.typing import PyTree
 

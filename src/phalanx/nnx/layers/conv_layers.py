@@ -25,7 +25,7 @@ from phalanx.nnx.layers.parameter_init import (
     zeros_init,
 )
 from phalanx.nnx.rngs import Rngs
-from phalanx.nnx.variable import Param
+from phalanx.nnx.variable_types import Param
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import Array, ArrayLike, DTypeLike, ShardingLike
 

@@ -12,7 +12,8 @@ from phalanx.nnx.layers.linear_layers import Linear, check_features
 from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, make_parameter, promote_dtype, zeros_init
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
-from phalanx.nnx.variable import LoRAParam, Variable
+from phalanx.nnx.variable import Variable
+from phalanx.nnx.variable_types import LoRAParam
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike, DTypeLike, ShardingLike
 

@@ -20,7 +20,7 @@ from phalanx.nnx.layers.norm_layers import LayerNorm
 from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, lecun_normal, promote_dtype, without_none, zeros_init
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs, RngStream
-from phalanx.nnx.variable import Cache, Intermediate
+from phalanx.nnx.variable_types import Cache, Intermediate
 from phalanx.typing import ArrayLike, DTypeLike, ShardingLike
 
 # --- masks ---

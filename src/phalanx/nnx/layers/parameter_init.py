@@ -18,7 +18,8 @@ from phalanx.nn import initializers
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
 from phalanx.nnx.sharding.logical_axis_rules import get_spec, using_eager_sharding
-from phalanx.nnx.variable import SHARDING_KEYS, Param, Variable
+from phalanx.nnx.variable import SHARDING_KEYS, Variable
+from phalanx.nnx.variable_types import Param
 from phalanx.sharding import NamedSharding, Sharding
 from phalanx.spmd import jit
 from phalanx.typing import Array, DTypeLike, PRNGKey

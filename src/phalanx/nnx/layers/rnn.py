@@ -17,7 +17,7 @@ from phalanx.nnx.layers.dropout import fork_stream
 from phalanx.nnx.layers.linear_layers import Linear
 from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, lecun_normal, promote_dtype, zeros_init
 from phalanx.nnx.rngs import Rngs, RngStream
-from phalanx.nnx.variable import Param
+from phalanx.nnx.variable_types import Param
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.tree import tree_map
 from phalanx.typing import DTypeLike

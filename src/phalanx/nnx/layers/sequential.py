@@ -11,7 +11,7 @@ import numpy as np
 from phalanx import numpy as jnp
 from phalanx.core import ArgumentTypeError
 from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, promote_dtype
-from phalanx.nnx.variable import Param
+from phalanx.nnx.variable_types import Param
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike, DTypeLike
 

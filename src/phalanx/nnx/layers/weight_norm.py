@@ -17,7 +17,8 @@ from phalanx.nnx.graphlib import format_path, split_merge, to_flat_state
 from phalanx.nnx.layers.parameter_init import Layer, make_parameter, ones_init, promote_dtype
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs
-from phalanx.nnx.variable import BatchStat, Param, Variable
+from phalanx.nnx.variable import Variable
+from phalanx.nnx.variable_types import BatchStat, Param
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.typing import ArrayLike, DTypeLike
 

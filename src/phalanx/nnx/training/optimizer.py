@@ -16,7 +16,8 @@ from phalanx.engine.cache import memoize
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graphlib import Path, State, format_path, split_merge, to_flat_state
 from phalanx.nnx.objects import Object, is_array
-from phalanx.nnx.variable import MISSING, OptArray, OptState, OptVariable, Param, is_variable, unwrap
+from phalanx.nnx.variable import MISSING, is_variable, unwrap
+from phalanx.nnx.variable_types import OptArray, OptState, OptVariable, Param
 from phalanx.optim import GradientTransformation, apply_updates, with_extra_args_support
 from phalanx.optim.gradient_transformation import compile_eager_calls
 from phalanx.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten

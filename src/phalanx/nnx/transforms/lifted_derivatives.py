@@ -49,7 +49,8 @@ from phalanx.nnx.transforms.lifting import (
 )
 from phalanx.nnx.transforms.state_axes import iter_all_paths
 from phalanx.nnx.transforms.user_functions import bind_keywords, bind_static, check_unbound, decorator_if_missing
-from phalanx.nnx.variable import MISSING, Param, Variable, as_pure, unwrap
+from phalanx.nnx.variable import MISSING, Variable, as_pure, unwrap
+from phalanx.nnx.variable_types import Param
 from phalanx.tree import tree_flatten
 from phalanx.typing import PyTree
 
