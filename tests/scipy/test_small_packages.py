@@ -97,6 +97,7 @@ _ROTATIONS = "spatial.transform.Rotation.from_quat(x[0])"
 @pytest.mark.parametrize("expression", [
     "fft.dct(x)", "fft.idctn(x, norm='ortho')", "fft.dct(x, norm='ortho')", "linalg.expm(x)", "linalg.lu(x)[1]",
     "signal.stft(x, nperseg=2)[2]", "signal.welch(x, nperseg=2)[1]", "special.multigammaln(x + 2, 2)",
+    "special.comb(x[0] + 3, x)", "special.comb(x, x[0])",
     "stats.multivariate_normal.logpdf(x, x[0, 0], jnp.eye(4))", "stats.gaussian_kde(x[0, :2])(x[0, :2])",
     "stats.multinomial.logpmf(jnp.ones((2, 4)), 4.0, jnp.ones(4) / 4)", f"{_ROTATIONS}.inv().as_quat()",
     f"({_ROTATIONS} * {_ROTATIONS}[0]).as_quat()", f"{_ROTATIONS}[0].apply(x[0, :, :3])",

@@ -192,7 +192,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = 
       10.0
     """
     _check_inexact("comb", exact)
-    n, k = to_inexact_operands("comb", N, k)
+    n, k = broadcast_operands("comb", *align_ranks(*to_inexact_operands("comb", N, k)))
     n = n + k - 1 if repetition else n
     inside = (k >= 0) & (n >= k) & (n >= 0)
     n, k = select_where(inside, n, 1), select_where(inside, k, 0)
