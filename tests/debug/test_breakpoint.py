@@ -115,3 +115,20 @@ def test_other_debugger_backends_are_an_error():
     assert str(e.value) == (
         "debug.breakpoint, argument backend: expected None or 'cli', got 'web'.\n  Fix: leave backend out, or pass backend='cli'."
     )
+
+
+def test_a_variable_that_contains_itself_is_shown_as_it_is(monkeypatch):
+    cycle = {"x": jnp.ones(2)}
+    cycle["again"] = [cycle]
+    stops = []
+    monkeypatch.setattr(sys, "breakpointhook", lambda: stops.append(sys._getframe(1).f_globals["cycle"]))
+    phalanx.debug.breakpoint(num_frames=1)
+    assert stops[0] is cycle
+    assert recursions_left() > 100  # jaxlib would have lost count
+
+
+def recursions_left():
+    try:
+        return 1 + recursions_left()
+    except RecursionError:
+        return 0

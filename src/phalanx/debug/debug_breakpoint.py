@@ -8,6 +8,7 @@ files and lines, in which the debugger's commands `up` and `down` move.
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
@@ -69,11 +70,36 @@ class _RecordedFrame(NamedTuple):
 
 
 def _flatten(x: Any) -> tuple[list, Any]:
-    """The leaves and the structure of a variable; a dict whose keys have no order is one leaf, as are iterators."""
+    """The leaves and the structure of a variable.
+
+    A container that contains itself is one leaf, as are iterators, and a dict whose keys have no order.
+    """
+    if _has_cycle(x):
+        return [x], tree_structure(0)
     try:
         return tree_flatten(x, is_leaf=lambda v: isinstance(v, Iterator))
     except (TypeError, ValueError):
         return [x], tree_structure(0)
+
+
+def _has_cycle(x: Any) -> bool:
+    """Whether lists, tuples and dicts contain themselves.
+
+    Asked before jaxlib flattens them: with `is_leaf`, it loses count of the depth of Python's recursion at a cycle.
+    """
+    path: set[int] = set()  # the containers around the current one
+    waiting = [(x, False)]
+    while waiting:
+        node, is_done = waiting.pop()
+        if is_done:
+            path.remove(id(node))
+        elif isinstance(node, list | tuple | dict):
+            if id(node) in path:
+                return True
+            path.add(id(node))
+            waiting.append((node, True))
+            waiting += [(child, False) for child in (node.values() if isinstance(node, dict) else node)]
+    return False
 
 
 def _stack(frame: FrameType | None, filter_frames: bool) -> Iterator[FrameType]:
@@ -134,9 +160,8 @@ def breakpoint(
             fix="pass either ordered or token",
         )
     caller = sys._getframe(user_stacklevel() - 1)
-    frames = [_RecordedFrame.of(f, values if i == 0 else {}) for i, f in enumerate(_stack(caller, filter_frames))][
-        :num_frames
-    ]
+    around = itertools.islice(_stack(caller, filter_frames), num_frames)
+    frames = [_RecordedFrame.of(f, values if i == 0 else {}) for i, f in enumerate(around)]
     leaves = (x for frame in frames for xs, _ in frame.variables.values() for x in xs)
     # A frame may hold tracers of transformations that have ended, whose values are not known.
     traced = {id(x): x for x in leaves if isinstance(x, Tracer) and x._trace.alive}
