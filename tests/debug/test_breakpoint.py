@@ -13,7 +13,7 @@ from phalanx.core.error_classes import ArgumentError
 def stopped(x, ordered):
     y = {"twice": x * 2}
     label = "ordered" if ordered else "free"  # noqa: F841
-    phalanx.debug.breakpoint(ordered=ordered, more=y["twice"] + 1)
+    phalanx.debug.breakpoint(ordered=ordered, more=y["twice"] + 1, num_frames=1)
     return y["twice"]
 
 
@@ -59,7 +59,7 @@ def stack_above(frame):
 def test_the_debugger_moves_to_the_functions_around(monkeypatch):
     stops = []
     monkeypatch.setattr(sys, "breakpointhook", lambda: stops.append(stack_above(sys._getframe(1))))
-    phalanx.jit(lambda x: outer(x, "text"))(jnp.arange(2.0))
+    phalanx.jit(lambda x: outer(x, "text", num_frames=2))(jnp.arange(2.0))
     phalanx.effects_barrier()
     (inner_frame, _), (outer_frame, line), *_ = stops[0]
     assert (inner_frame.f_code.co_name, outer_frame.f_code.co_name) == ("inner", "outer")

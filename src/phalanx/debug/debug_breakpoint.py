@@ -72,9 +72,10 @@ class _RecordedFrame(NamedTuple):
 def _flatten(x: Any) -> tuple[list, Any]:
     """The leaves and the structure of a variable.
 
-    A container that contains itself is one leaf, as are iterators, and a dict whose keys have no order.
+    A container that contains itself, or is nested too deeply, is one leaf, as are iterators, and a dict whose keys have
+    no order.
     """
-    if _has_cycle(x):
+    if _is_endless(x):
         return [x], tree_structure(0)
     try:
         return tree_flatten(x, is_leaf=lambda v: isinstance(v, Iterator))
@@ -82,10 +83,13 @@ def _flatten(x: Any) -> tuple[list, Any]:
         return [x], tree_structure(0)
 
 
-def _has_cycle(x: Any) -> bool:
-    """Whether lists, tuples and dicts contain themselves.
+_DEEPEST = 100  # containers within each other; jaxlib's limit is what is left of Python's recursion
 
-    Asked before jaxlib flattens them: with `is_leaf`, it loses count of the depth of Python's recursion at a cycle.
+
+def _is_endless(x: Any) -> bool:
+    """Whether lists, tuples and dicts contain themselves, or are nested too deeply.
+
+    Asked before jaxlib flattens them: with `is_leaf`, it loses count of the depth of Python's recursion at its limit.
     """
     path: set[int] = set()  # the containers around the current one
     waiting = [(x, False)]
@@ -94,7 +98,7 @@ def _has_cycle(x: Any) -> bool:
         if is_done:
             path.remove(id(node))
         elif isinstance(node, list | tuple | dict):
-            if id(node) in path:
+            if id(node) in path or len(path) == _DEEPEST:
                 return True
             path.add(id(node))
             waiting.append((node, True))
