@@ -358,12 +358,12 @@ def vjp(
       >>> [float(x) for x in f_vjp(1.0)]
       [3.0, 2.0]
     """
-    where = f"vjp of {format_code_position(fun)}, argument saveable_args"
 
     def derivative(linear: LinearMap, args: list, residuals: list) -> VjpFunction:
         if saveable_args is True:
             saveable = [True] * len(args)
         else:
+            where = f"vjp of {format_code_position(fun)}, argument saveable_args"
             saveable = broadcast_flags(saveable_args, primals, where)
         return VjpFunction.of(functools.partial(_apply_vjp, linear), linear.in_tree, args, residuals, saveable)
 
