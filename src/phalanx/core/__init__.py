@@ -110,6 +110,7 @@ from phalanx.core.jaxpr import (
     eqn_named_axes as eqn_named_axes,
     eval_jaxpr as eval_jaxpr,
     inner_jaxprs as inner_jaxprs,
+    iterate_jaxprs as iterate_jaxprs,
     jaxpr_as_fun as jaxpr_as_fun,
     named_axes as named_axes,
     preserve_wide_types as preserve_wide_types,

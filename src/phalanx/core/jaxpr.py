@@ -295,6 +295,27 @@ def inner_jaxprs(params: dict[str, Any]) -> Iterable[Jaxpr]:
             yield from (v for v in value if type(v) is Jaxpr)
 
 
+def iterate_jaxprs(jaxpr: Jaxpr) -> Iterable[Jaxpr]:
+    """Iterate over a jaxpr and all jaxprs in its equations, at any depth.
+
+    Args:
+      jaxpr: the jaxpr.
+
+    Yields:
+      Each jaxpr, an outer one before those in it.
+
+    Examples:
+      >>> import phalanx
+      >>> program = phalanx.make_jaxpr(phalanx.jit(lambda x: x + 1))(2)
+      >>> [eqn.primitive.name for inner in iterate_jaxprs(program) for eqn in inner.eqns]
+      ['jit', 'add']
+    """
+    pending = [jaxpr]
+    for current in pending:  # which grows meanwhile
+        yield current
+        pending.extend(inner for eqn in current.eqns for inner in inner_jaxprs(eqn.params))
+
+
 @cached_on_jaxpr
 def named_axes(jaxpr: Jaxpr) -> frozenset[Any]:
     """The named axes over which collectives in a jaxpr run, inner jaxprs included."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from phalanx.core.effects import no_effects
 from phalanx.core.error_classes import PhalanxError
-from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, inner_jaxprs
+from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, iterate_jaxprs
 from phalanx.core.primitive import Primitive, infer_results
 
 
@@ -30,10 +30,8 @@ def check_jaxpr(program: Jaxpr) -> None:
       >>> import phalanx
       >>> check_jaxpr(phalanx.make_jaxpr(lambda x: x + 1)(2))
     """
-    pending = [program]
-    for current in pending:  # which grows meanwhile
+    for current in iterate_jaxprs(program):
         _check(current)
-        pending.extend(inner for eqn in current.eqns for inner in inner_jaxprs(eqn.params))
 
 
 def _check(program: Jaxpr) -> None:

@@ -7,7 +7,7 @@ The derivative is exported the same way, at its first use.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +16,11 @@ import numpy as np
 from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
-    Eqn,
     Jaxpr,
     ShapeDtypeStruct,
     TraceError,
     effects,
-    inner_jaxprs,
+    iterate_jaxprs,
     run_jaxpr,
 )
 from phalanx.core.source_info import find_user_frame
@@ -225,7 +224,7 @@ def _find_mesh_axes(
     program: Jaxpr, stored: Sequence[StoredSharding], declared: Sequence[DeclaredMesh]
 ) -> tuple[ProgramAxis, ...] | None:
     """The axes of the one mesh that all shardings of a program name, and what fixes their sizes; None otherwise."""
-    equations = list(_iterate_equations(program))
+    equations = [eqn for jaxpr in iterate_jaxprs(program) for eqn in jaxpr.eqns]
     targets = [s for e in equations if (f := e.primitive.target_shardings) is not None for s in f(**e.params)]
     named = [s for s in (*stored, *targets) if s is not None]
     calls = [e.params["exported"] for e in equations if e.primitive is call_exported_p]
@@ -241,13 +240,6 @@ def _find_mesh_axes(
         if eqn.primitive is shard_map_p:
             fixed |= dict.fromkeys(eqn.params["mesh"].axis_names, f"shard_map at {_format_line(eqn.source)}")
     return tuple(ProgramAxis(name, size, fixed.get(name)) for name, size in declared[0].sizes.items())
-
-
-def _iterate_equations(program: Jaxpr) -> Iterator[Eqn]:
-    for eqn in program.eqns:
-        yield eqn
-        for inner in inner_jaxprs(eqn.params):
-            yield from _iterate_equations(inner)
 
 
 def _format_line(traceback: Any) -> str:
