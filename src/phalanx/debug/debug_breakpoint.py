@@ -23,7 +23,10 @@ from phalanx.engine.traceback_filtering import is_internal
 from phalanx.lax.callback import pure_callback
 from phalanx.runtime.array import Array
 from phalanx.tree import tree_flatten, tree_structure, tree_unflatten
+from phalanx.tree.operations import find_endless_container
 from phalanx.typing import PyTree
+
+_DEEPEST = 100  # containers within each other; jaxlib's limit is what is left of Python's recursion
 
 
 class _RecordedFrame(NamedTuple):
@@ -75,35 +78,12 @@ def _flatten(x: Any) -> tuple[list, Any]:
     A container that contains itself, or is nested too deeply, is one leaf, as are iterators, and a dict whose keys have
     no order.
     """
-    if _is_endless(x):
+    if find_endless_container(x, _DEEPEST) is not None:
         return [x], tree_structure(0)
     try:
         return tree_flatten(x, is_leaf=lambda v: isinstance(v, Iterator))
     except (TypeError, ValueError):
         return [x], tree_structure(0)
-
-
-_DEEPEST = 100  # containers within each other; jaxlib's limit is what is left of Python's recursion
-
-
-def _is_endless(x: Any) -> bool:
-    """Whether lists, tuples and dicts contain themselves, or are nested too deeply.
-
-    Asked before jaxlib flattens them: with `is_leaf`, it loses count of the depth of Python's recursion at its limit.
-    """
-    path: set[int] = set()  # the containers around the current one
-    waiting = [(x, False)]
-    while waiting:
-        node, is_done = waiting.pop()
-        if is_done:
-            path.remove(id(node))
-        elif isinstance(node, list | tuple | dict):
-            if id(node) in path or len(path) == _DEEPEST:
-                return True
-            path.add(id(node))
-            waiting.append((node, True))
-            waiting += [(child, False) for child in (node.values() if isinstance(node, dict) else node)]
-    return False
 
 
 def _stack(frame: FrameType | None, filter_frames: bool) -> Iterator[FrameType]:

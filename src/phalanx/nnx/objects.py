@@ -30,6 +30,7 @@ from phalanx.tree import (
     register_pytree_with_keys,
     tree_leaves,
 )
+from phalanx.tree.operations import find_endless_container
 from phalanx.typing import PyTree
 
 T = TypeVar("T")
@@ -428,22 +429,19 @@ def sort_names(attributes: Iterable[Any]) -> list[Any]:
 _CONTAINERS = frozenset({list, dict, tuple})
 
 
-def _check_is_acyclic(where: str, value: Any, outer: tuple[int, ...]) -> None:
+def _check_is_acyclic(where: str, value: Any) -> None:
     """Check that a container does not contain itself: pytrees would be walked without end.
 
     Raises:
       ArgumentError: it does.
     """
-    if id(value) in outer:
+    if (found := find_endless_container(value)) is not None:
         raise ArgumentError(
             where,
-            expected=f"a {type(value).__name__} that does not contain itself, since a pytree has no cycles",
+            expected=f"a {type(found).__name__} that does not contain itself, since a pytree has no cycles",
             got="a cycle",
             fix="refer to the object that has this attribute, and pass it to nnx functions in graph mode only",
         )
-    for x in value.values() if type(value) is dict else value:
-        if type(x) in _CONTAINERS:
-            _check_is_acyclic(where, x, (*outer, id(value)))
 
 
 def _make_key(name: Any) -> KeyEntry:
@@ -460,7 +458,7 @@ def _register(cls: type) -> None:
         for name in sort_names(values):
             value, mark = values[name], marks.get(name)
             if type(value) in _CONTAINERS:
-                _check_is_acyclic(f"{cls.__name__}.{name}", value, ())
+                _check_is_acyclic(f"{cls.__name__}.{name}", value)
             if is_data(value) if mark is None else mark:
                 names.append(name)
                 children.append((_make_key(name), _separate_static(value)))

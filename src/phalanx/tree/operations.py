@@ -18,6 +18,7 @@ PyTreeDef: TypeAlias = pytree.PyTreeDef
 IsLeaf: TypeAlias = Callable[[Any], bool] | None
 
 _UNSPECIFIED: Any = object()
+_CONTAINERS = (list, tuple, dict)
 
 
 def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], Any]:
@@ -52,6 +53,34 @@ def _explain_recursion(error: Exception) -> Exception:
         got="a cycle, or a tree that is deeper than Python's limit of recursion",
         fix="take the reference to the outer node out of the inner one, or register its class as a node without it",
     )
+
+
+def find_endless_container(tree: Any, deepest: int | None = None) -> Any:
+    """Find a container that contains itself, or is nested too deeply, before jaxlib meets it.
+
+    jaxlib walks a cycle until Python's limit of recursion, and with `is_leaf` it loses count of the recursion there.
+
+    Args:
+      tree: a list, tuple or dict, or any other value, which is not looked into.
+      deepest: the number of containers that may be within each other; None for any.
+
+    Returns:
+      The container, or None.
+    """
+    around: set[int] = set()  # the current one
+    waiting = [(tree, False)] if isinstance(tree, _CONTAINERS) else []
+    while waiting:
+        node, is_done = waiting.pop()
+        if is_done:
+            around.remove(id(node))
+            continue
+        if id(node) in around or len(around) == deepest:
+            return node
+        around.add(id(node))
+        waiting.append((node, True))
+        children = node.values() if isinstance(node, dict) else node
+        waiting += [(child, False) for child in children if isinstance(child, _CONTAINERS)]
+    return None
 
 
 def tree_unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
