@@ -3,8 +3,7 @@
 A step is written to `<step>.partial`, forced to the disk, and renamed; one to be removed is renamed to `<step>.deleted`
 first. So a crash at any moment leaves every step either whole or under another name, which the next save removes.
 A lock on the file `.lock` keeps a second process from saving to the folder; the system releases it when a process dies.
-`step_urls` has the steps in object
-stores. Called by `saving`, `loading` and `retention`.
+`step_urls` has the steps in object stores. Called by `saving`, `loading` and `retention`.
 """
 
 from __future__ import annotations
