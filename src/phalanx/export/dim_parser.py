@@ -128,8 +128,8 @@ class DimParser:
         return total  # type: ignore[no-any-return]
 
     def _parse_product(self) -> DimSize:
-        sign = -1 if self._take("-") else 1
-        if sign == 1:
+        is_negative = self._take("-")
+        if not is_negative:
             self._take("+")
         product: Any = self._parse_power()
         while self._peek() in ("*", "/", "%"):
@@ -138,7 +138,7 @@ class DimParser:
                 self._expect("/")
             combine = {"*": operator.mul, "%": operator.mod, "/": operator.floordiv}[symbol]
             product = combine(product, self._parse_power())
-        return sign * product  # type: ignore[no-any-return]
+        return -product if is_negative else product  # type: ignore[no-any-return]
 
     def _parse_power(self) -> DimSize:
         base: Any = self._parse_atom()

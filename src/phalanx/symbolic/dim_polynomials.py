@@ -224,14 +224,16 @@ def make_dim(terms: Mapping[Monomial, int], scope: Any) -> Any:
 
 
 def _new_dim(terms: frozenset[Any], scope: Any) -> Any:
-    if not any(monomial.factors for monomial, _ in terms):
-        return sum(coefficient for _, coefficient in terms)
+    ordered = tuple(sorted(terms, key=lambda term: term[0].order))
+    # The constant comes last, so only a number begins with it.
+    if not ordered or not ordered[0][0].factors:
+        return ordered[0][1] if ordered else 0
     if len(terms) > MAX_TERMS:
         raise too_large_error(f"{len(terms)} terms")
     # The constructor is bypassed: dimensions are made by interning only, and this is the hot path of shape arithmetic.
     self = object.__new__(scope.dim_class)
     self.scope, self.key = scope, terms
-    self.terms = tuple(sorted(terms, key=lambda term: term[0].order))
+    self.terms = ordered
     self._bounds = self._text = self._hash = None
     # A dimension whose bounds coincide is a number, which keeps such shapes static.
     self.cheap = lower, upper = interval(self)
@@ -386,9 +388,9 @@ def interval(x: Polynomial) -> Bounds:
     lower: float = 0
     upper: float = 0
     for monomial, coefficient in x.terms:
-        low, high = sorted([_product(coefficient, end) for end in monomial.bounds()])
-        lower += low
-        upper += high
+        low, high = monomial.bounds() if coefficient > 0 else monomial.bounds()[::-1]
+        lower += coefficient * low
+        upper += coefficient * high
     # The expansion only helps for nonlinear sums, and its size grows with the power of the degree.
     if len(x.terms) == 1 or not 1 < x.terms[0][0].degree <= 4:
         return lower, upper
