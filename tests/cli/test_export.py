@@ -140,8 +140,8 @@ def test_run_shards_arguments_over_the_devices_of_the_export(tmp_path, capsys):
     assert "mesh: data=16\n" in capsys.readouterr().out
     assert cli.main(["export", "run", str(tmp_path / "16"), *words, "--mesh", "4"]) == 1
     assert capsys.readouterr().err == (
-        "phalanx export run: --mesh: expected axes with sizes, such as data=4,model=2, got 4.\n"
-        "  Fix: name each axis once, with its size.\n"
+        "phalanx export run: --mesh: expected each axis once, with its size, got '4'.\n"
+        "  Fix: write it as in --mesh data=64,model=2.\n"
     )
 
 

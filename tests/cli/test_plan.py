@@ -41,8 +41,9 @@ def test_a_function_of_a_script_is_planned(script, tmp_path, capsys):
 @pytest.mark.parametrize(
     "name, mesh, text",
     [
-        ("planned", "16x2", "--mesh: expected the name and size of each axis, got '16x2'.\n"),
-        ("planned", "data=0", "--mesh: expected the name and size of each axis, got 'data=0'.\n"),
+        ("planned", "16x2", "--mesh: expected each axis once, with its size, got '16x2'.\n"),
+        ("planned", "data=2,data=4", "--mesh: expected each axis once, with its size, got 'data=2,data=4'.\n"),
+        ("planned", "data=0", "--mesh: expected each axis once, with its size, got 'data=0'.\n"),
         ("value", "data=2", "SCRIPT:NAME: expected a function that {script} defines, got 'value'.\n"),
         ("planned", "data=2", "plan, argument target: expected cpu, or one of "),
     ],

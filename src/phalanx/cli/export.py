@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from phalanx import random
+from phalanx.cli.mesh_axes import parse_mesh_axes
 from phalanx.core import ArgumentError, PhalanxError, dtypes
 from phalanx.engine import stablehlo
 from phalanx.engine.client import devices
@@ -229,7 +230,7 @@ def _place(exported: Exported, leaves: Sequence[Array | np.ndarray[Any, Any]], a
     if axes is None and exported.nr_devices == 1:
         return leaves
     # One axis suffices: stored shardings reshape the devices to the mesh that they were exported with.
-    sizes = {"devices": exported.nr_devices} if axes is None else _parse_sizes(axes)
+    sizes = {"devices": exported.nr_devices} if axes is None else parse_mesh_axes(axes)
     num_devices, found = math.prod(sizes.values()), devices()
     if len(found) < num_devices:
         raise ArgumentError(
@@ -243,18 +244,6 @@ def _place(exported: Exported, leaves: Sequence[Array | np.ndarray[Any, Any]], a
     replicated = NamedSharding(mesh, PartitionSpec())
     pairs = zip(leaves, exported.in_shardings_jax(mesh), strict=True)
     return [device_put(x, replicated if s is None else s) for x, s in pairs]
-
-
-def _parse_sizes(text: str) -> dict[str, int]:
-    pairs = [pair.split("=") for pair in text.split(",")]
-    if any(len(pair) != 2 or not pair[1].isdecimal() or int(pair[1]) < 1 for pair in pairs):
-        raise ArgumentError(
-            "--mesh",
-            expected="axes with sizes, such as data=4,model=2",
-            got=text,
-            fix="name each axis once, with its size",
-        )
-    return {name: int(size) for name, size in pairs}
 
 
 _COMMANDS = {"inspect": _inspect, "verify": _verify, "run": _run}

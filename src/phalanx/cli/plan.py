@@ -7,13 +7,13 @@ and its arguments, whose shardings are over this mesh. Called by `phalanx.cli`; 
 from __future__ import annotations
 
 import argparse
-import re
 import runpy
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from phalanx.cli.mesh_axes import parse_mesh_axes
 from phalanx.core import ArgumentError, PhalanxError
 from phalanx.planning import plan
 from phalanx.sharding import AbstractMesh
@@ -40,7 +40,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the plan as an HTML page")
     args = parser.parse_args(argv)
     try:
-        mesh = parse_mesh(args.mesh)
+        axes = parse_mesh_axes(args.mesh)
+        mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
         fun, *arguments = _load(args.program)(mesh)
         found = plan(fun, *arguments, mesh=mesh, target=args.target)
     except PhalanxError as error:
@@ -51,34 +52,6 @@ def run(argv: Sequence[str]) -> int:
         if path is not None:
             path.write_text(text())
     return 1 if found.memory.excess else 0
-
-
-def parse_mesh(text: str) -> AbstractMesh:
-    """Parse the axes of a mesh.
-
-    Args:
-      text: such as "data=64,model=2".
-
-    Returns:
-      The mesh.
-
-    Raises:
-      ArgumentError: the text has another form.
-
-    Examples:
-      >>> dict(parse_mesh("data=64,model=2").shape)
-      {'data': 64, 'model': 2}
-    """
-    axes = re.findall(r"(\w+)=([1-9]\d*)(?:,|$)", text)
-    if not axes or ",".join(f"{name}={size}" for name, size in axes) != text:
-        raise ArgumentError(
-            "--mesh",
-            expected="the name and size of each axis",
-            got=repr(text),
-            fix="write it as in --mesh data=64,model=2",
-        )
-    names, sizes = zip(*axes, strict=True)
-    return AbstractMesh(tuple(map(int, sizes)), names)
 
 
 def _load(program: str) -> Callable[[AbstractMesh], tuple[Any, ...]]:
