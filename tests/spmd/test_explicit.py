@@ -725,3 +725,24 @@ def test_percentiles_take_an_out_sharding(mesh):
 def test_an_array_like_a_struct_over_no_devices_is_made_on_the_default_device():
     like = phalanx.ShapeDtypeStruct((8, 2), "float32", sharding=NamedSharding(AbstractMesh((2,), ("x",)), P("x")))
     assert len(lax.full_like(like, 0).sharding.device_set) == 1
+
+
+def test_axes_of_one_device_may_be_left_out_of_types():
+    mesh = make_mesh((2, 1), ("x", "y"), AxisType.Explicit)
+    seen = []
+
+    def double(x):
+        seen.append(phalanx.typeof(x).str_short())
+        return lax.with_sharding_constraint(x * 2, P("x", "y"))
+
+    def total(x):
+        seen.append(phalanx.typeof(x).str_short())
+        return lax.psum(x, "x")
+
+    with use_mesh(mesh), phalanx.remove_size_one_mesh_axis_from_type(True):
+        x = phalanx.device_put(X, P("x", "y"))
+        assert phalanx.jit(double)(x).sharding == NamedSharding(mesh, P("x", None))
+        phalanx.jit(phalanx.shard_map(total, in_specs=P("x", "y"), out_specs=P()))(x)
+        rows = phalanx.vmap(lambda v: v + 1, spmd_axis_name=("x", "y"))(phalanx.device_put(X, P(("x", "y"))))
+        assert rows.sharding.spec == P("x", None)
+    assert seen[:2] == ["f32[8@x,4]", "f32[4,4]{x}"]

@@ -226,8 +226,10 @@ class ShapedArray(AbstractValue):
         """The type with one more dimension at `dim`, sharded over the Explicit axes among `axes`."""
         sharding = self.type_sharding
         if sharding is not None:
-            explicit = [a for a in axes or () if a in sharding.mesh.explicit_axes]
-            sharding = sharding.with_dim(dim, tuple(explicit) or None)
+            mesh = sharding.mesh
+            sharding = sharding.with_dim(
+                dim, mesh.axes_in_types([a for a in axes or () if a in mesh.explicit_axes]) or None
+            )
         return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), sharding=sharding)
 
     def without_dim(self, dim: int) -> ShapedArray:

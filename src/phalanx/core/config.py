@@ -532,6 +532,7 @@ check_tracer_leaks = _traced(False, flag, "Raise where a traced value outlives i
 threefry_partitionable = _traced(
     True, flag, "Whether a random value depends on its key and its position only, or on the shape too.", example=False
 )
+remove_size_one_mesh_axis_from_type = _traced(False, flag, "Leave mesh axes of one device out of types.")
 allow_f16_reductions = _traced(True, flag, "Accept sums of 16-bit floating-point numbers.", example=False)
 check_static_indices = _traced(False, flag, "Raise where `x[3]` reads with a Python integer out of bounds.")
 captured_constants_warn_bytes = Option(
@@ -602,7 +603,6 @@ def _without_effect(name: str) -> Option:
 
 array_garbage_collection_guard = _without_effect("array_garbage_collection_guard")
 auto_pcast = _without_effect("auto_pcast")
-remove_size_one_mesh_axis_from_type = _without_effect("remove_size_one_mesh_axis_from_type")
 softmax_custom_jvp = _without_effect("softmax_custom_jvp")
 thread_guard = _without_effect("thread_guard")
 

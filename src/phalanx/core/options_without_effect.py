@@ -91,7 +91,6 @@ OPTIONS_WITHOUT_EFFECT: Final[dict[str, tuple[Any, str]]] = {
     "remat3": (False, _BY_ONE_WAY),
     "remat_barrier_no_cotangents": (False, _BY_ONE_WAY),
     "remove_custom_partitioning_ptr_from_cache_key": (False, "keys never contain addresses"),
-    "remove_size_one_mesh_axis_from_type": (False, "an axis of one device stays in types, and shards nothing"),
     "rocm_visible_devices": ("all", _PLUGIN),
     "scan3": (False, _BY_ONE_WAY),
     "send_traceback_to_runtime": ("off", "the runtime is not told who started a program"),

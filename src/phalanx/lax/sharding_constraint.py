@@ -261,7 +261,7 @@ def _check_explicit(sharding: Sharding, x: ShapedArray) -> None:
     whole = ((),) * x.ndim
     held = whole if x.type_sharding is None else x.type_sharding.spec.dims
     asked = sharding.spec.axes_per_dim(x.ndim)
-    explicit = set(sharding.mesh.explicit_axes)
+    explicit = sharding.mesh.axes_in_types(sharding.mesh.explicit_axes)
     for axes, have in zip(asked, held, strict=True):
         if axes is UNCONSTRAINED or tuple([a for a in axes if a in explicit]) != have:
             raise ShardingError(

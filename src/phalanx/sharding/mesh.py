@@ -23,6 +23,7 @@ from phalanx.core import (
     ArgumentTypeError,
     ShardingError,
     check_allowed,
+    current_scope,
     disallow_mesh_context_manager,
     enter_block,
     leave_block,
@@ -110,6 +111,11 @@ class _Axes:
     are_all_axes_explicit = _are_all_of_type(AxisType.Explicit)
     are_all_axes_manual = _are_all_of_type(AxisType.Manual)
     are_all_axes_explicit_or_manual = _are_all_of_type(AxisType.Explicit, AxisType.Manual)
+
+    def axes_in_types(self, axes: Iterable[AxisName]) -> tuple[AxisName, ...]:
+        """The axes that types name: under `remove_size_one_mesh_axis_from_type` only those of several devices."""
+        is_removing = current_scope().context.remove_size_one_mesh_axis_from_type
+        return tuple([axis for axis in axes if self.shape[axis] > 1]) if is_removing else tuple(axes)
 
     def num_parts(self, axes: Iterable[AxisName]) -> int:
         """Number of shards of a dimension that is split over all these axes."""

@@ -216,12 +216,13 @@ class NamedSharding(Sharding):
 
     def type_sharding(self, ndim: int) -> NamedSharding | None:
         """See `Sharding.type_sharding`."""
-        return self._explicit_part(ndim) if self.mesh.explicit_axes else None
+        explicit = self.mesh.explicit_axes
+        return self._select_axes(self.mesh.axes_in_types(explicit), ndim) if explicit else None
 
     @memoize_method
-    def _explicit_part(self, ndim: int) -> NamedSharding:
+    def _select_axes(self, axes: tuple[AxisName, ...], ndim: int) -> NamedSharding:
         self.axes(ndim)
-        return NamedSharding(self.mesh.abstract_mesh, self.spec.select_axes(self.mesh.explicit_axes, ndim))
+        return NamedSharding(self.mesh.abstract_mesh, self.spec.select_axes(axes, ndim))
 
     @memoize_method
     def to_cotangent(self) -> NamedSharding:

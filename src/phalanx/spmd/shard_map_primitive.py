@@ -91,7 +91,8 @@ class View(NamedTuple):
     def scope(self) -> Any:
         """A context manager under which collectives may use the manual axes, and constraints the mesh."""
         outer = [axis for axis in state.context.axes or () if axis[0] not in self.manual]
-        own = [(name, size, self.check) for name, size in self.mesh.shape.items() if name in self.manual]
+        tracked = self.mesh.axes_in_types(self.manual) if self.check else ()
+        own = [(name, size, name in tracked) for name, size in self.mesh.shape.items() if name in self.manual]
         return state_extra(mesh=self.inner_mesh, axes=(*outer, *own))
 
     @property
@@ -115,7 +116,7 @@ class View(NamedTuple):
             inside = PartitionSpec.of_dims(inside.axes_per_dim(aval.ndim), **spec.reductions)
         if inside is not REPLICATED:
             shard = shard.update(sharding=NamedSharding(mesh, inside))
-        return shard.with_varying(shard.varying.union(spec.axes)) if self.check else shard
+        return shard.with_varying(shard.varying.union(mesh.axes_in_types(spec.axes))) if self.check else shard
 
     def global_type(self, shard: ShapedArray, spec: PartitionSpec) -> ShapedArray:
         """The type of the unsharded array, given the type of its shards."""
@@ -127,7 +128,8 @@ class View(NamedTuple):
         inside = shard.type_sharding.spec.dims if shard.type_sharding is not None else ((),) * shard.ndim
         split = zip(outside, inside, strict=True)
         dims = PartitionSpec.of_dims([(*o, *i) for o, i in split], **spec.reductions)
-        return whole.update(sharding=NamedSharding(mesh, dims.select_axes(mesh.explicit_axes, shard.ndim)))
+        explicit = mesh.axes_in_types(mesh.explicit_axes)
+        return whole.update(sharding=NamedSharding(mesh, dims.select_axes(explicit, shard.ndim)))
 
     def residual_spec(self, shard: ShapedArray) -> PartitionSpec:
         """The spec with which a residual leaves the forward pass and enters the backward pass.
