@@ -67,13 +67,17 @@ def test_the_printed_program_shows_varying_axes():
     f = phalanx.shard_map(lambda v: lax.psum(v * 2, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
     assert str(phalanx.make_jaxpr(f)(np.ones(4, "float32"))) == (
         "{ lambda ; a:f32[4]. let\n"
-        "    b:f32[2] = shard_map[in_specs=(PartitionSpec('x'),) out_specs=(PartitionSpec(),) mesh=Mesh('x': 2) "
-        "manual={'x'} check=True] a\n"
-        "      jaxpr =\n"
-        "        { lambda ; a:f32[2]{x}. let\n"
-        "            b:f32[2]{x} = mul a 2.0:f32[]\n"
-        "            c:f32[2] = psum[axes=('x',) sizes=(2,) groups=None tracked={'x'}] b\n"
-        "          in (c,) }\n"
+        "    b:f32[2] = shard_map[\n"
+        "      check=True\n"
+        "      in_specs=(PartitionSpec('x'),)\n"
+        "      jaxpr={ lambda ; c:f32[2]{x}. let\n"
+        "          d:f32[2]{x} = mul c 2.0:f32[]\n"
+        "          e:f32[2] = psum[axes=('x',) groups=None sizes=(2,) tracked={'x'}] d\n"
+        "        in (e,) }\n"
+        "      manual={'x'}\n"
+        "      mesh=Mesh('x': 2)\n"
+        "      out_specs=(PartitionSpec(),)\n"
+        "    ] a\n"
         "  in (b,) }"
     )
 

@@ -72,8 +72,8 @@ def test_offloaded_residuals_are_in_host_memory():
     held = [x.sharding.memory_kind for x in phalanx.tree.leaves(pullback) if x.shape == (4,)]
     assert HOST in held
     text = str(phalanx.make_jaxpr(phalanx.grad(lambda x: f(x).sum()))(jnp.ones(4)))
-    assert text.count("to_memory[src=device dst=pinned_host]") == 1
-    assert text.count("to_memory[src=pinned_host dst=device]") == 1
+    assert text.count("to_memory[dst=pinned_host src=device]") == 1
+    assert text.count("to_memory[dst=device src=pinned_host]") == 1
 
 
 def test_jitted_function_returns_offloaded_residuals_in_host_memory():

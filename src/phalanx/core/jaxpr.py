@@ -217,9 +217,9 @@ class Jaxpr:
 
     __repr__ = __str__
 
-    def pretty_print(self, *, source_info: bool = False, **_: Any) -> str:
-        """Format the jaxpr, optionally with the source line of each equation."""
-        return print_jaxpr(self, source=source_info)
+    def pretty_print(self, *, source_info: bool = False, name_stack: bool = False, width: float = 80, **_: Any) -> str:
+        """Format the jaxpr, optionally with the source line and the named scopes of each equation."""
+        return print_jaxpr(self, source=source_info, scopes=name_stack, width=width)
 
 
 ClosedJaxpr = Jaxpr

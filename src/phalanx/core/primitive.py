@@ -208,6 +208,8 @@ class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
       typed_sharding_rule: `abstract_eval` returns types with their shardings over Explicit axes, which the sharding
         rule alone does not determine.
       run: `(*args, **params)`, evaluates an application on concrete arrays, if compiling the operation is not the way.
+      names_like_operands: whether the variables of its parameter `jaxpr` are printed under the names of the operands
+        and results.
     """
 
     name: str = ""
@@ -216,6 +218,7 @@ class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
     linear_in: ClassVar[Sequence[Sequence[int]]] = ()
     typed_sharding_rule: ClassVar[bool] = False
     run: Any = None
+    names_like_operands: ClassVar[bool] = False
 
     abstract_eval: Any  # `__init__` checks that a subclass defines this rule and those below.
     sharding_rule: Any
@@ -256,6 +259,10 @@ class Primitive(CallRules, NamedAxisRules, PlacementRules, KeyRules):
         """The results of an application as a list, even if there is only one."""
         out = self(*args, **params)
         return list(out) if self.multiple else [out]
+
+    def printed_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The parameters that jaxprs are printed with, in this order."""
+        return {key: params[key] for key in sorted(params, key=lambda key: (key != "name", key))}
 
     def evaluate(self, *args: Any, **params: Any) -> Any:
         """Compile an application for these concrete operands, and run it."""

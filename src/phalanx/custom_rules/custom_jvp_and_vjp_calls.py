@@ -75,6 +75,15 @@ class _CustomCall(CallPrimitive):
     def named_axes(self, *args: Any, fun: FlatOrJaxpr, **rules: Any) -> frozenset:
         return named_axes(fun if type(fun) is Jaxpr else self._trace(args, fun))
 
+    def printed_params(self, params: dict) -> dict:
+        """The names of the function and of its rules, and the jaxpr."""
+        rules = dict(params)
+        fun, num_consts = rules.pop("fun"), rules.pop("num_consts")
+        shown = {"call_jaxpr": fun, **{"jvp" if name == "rule" else name: rule for name, rule in rules.items()}}
+        shown |= {"num_consts": num_consts} if num_consts else {}
+        shown["symbolic_zeros"] = any(getattr(rule, "symbolic_zeros", False) for rule in rules.values())
+        return super().printed_params({"name": getattr(fun, "debug_name", "fun"), **shown})
+
     def _trace(self, args: Sequence[Any], fun: Callable[..., list]) -> Jaxpr:
         return trace_to_jaxpr(fun, [get_aval(x) for x in args], getattr(fun, "__name__", self.name))
 

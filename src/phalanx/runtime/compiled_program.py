@@ -9,6 +9,7 @@ the devices and shardings of the program. Builds on `lowering` and the engine's 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import warnings
@@ -431,9 +432,11 @@ def _watch_launches(run: Callable, lowered: LoweredProgram) -> Callable:
         for i, sharding in enumerate(each)
     ]
     fingerprint = compilation_cache.make_fingerprint(lowered.module.module, lowered.devices)
-    return coordinator.watch.watch_launches(
-        run, name, fingerprint, processes, lambda: [*program.pretty_print(source_info=True).splitlines(), *shardings]
-    )
+
+    def describe() -> list[str]:
+        return [*program.pretty_print(source_info=True, width=math.inf).splitlines(), *shardings]
+
+    return coordinator.watch.watch_launches(run, name, fingerprint, processes, describe)
 
 
 def _make_result_handler(t: ArrayType) -> Any:

@@ -49,7 +49,7 @@ from phalanx.spmd.jit_diagnostics import explain_miss, log_stage
 from phalanx.spmd.jit_primitive import bind_program
 from phalanx.spmd.sharding_resolution import apply_in_shardings, reshard_results
 from phalanx.spmd.stages import Compiled, Lowered, Traced
-from phalanx.transforms.flat_function import STAGE_ATTRIBUTES, wraps
+from phalanx.transforms.flat_function import STAGE_ATTRIBUTES, function_name, wraps
 from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
@@ -195,7 +195,7 @@ class Jit:
         self._what = signature.what  # for error messages
         # A dict rather than a record: subclasses (pmap, xmap) add shardings per call in `_plan`.
         self._options = options
-        self._name = getattr(fun, "__name__", type(fun).__name__)
+        self._name = function_name(fun)
         self._programs = _programs_of(fun, options) if type(self) is Jit else _Programs()
         self._calls, self._traces = self._programs.calls, self._programs.traces
         self._last = [_NO_HIT]  # the most recent hit

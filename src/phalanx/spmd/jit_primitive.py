@@ -59,6 +59,14 @@ class JitCall(PartialEvalCall, name="jit"):
     def target_shardings(self, *, options: Options, **_: Any) -> tuple:
         return options.in_shardings + options.out_shardings
 
+    names_like_operands = True
+
+    def printed_params(self, params: dict) -> dict:
+        """The name, the jaxpr, and the options that are not those of a plain `jit`."""
+        options = params["options"]._asdict()
+        chosen = {name: value for name, value in options.items() if (any(value) if type(value) is tuple else value)}
+        return super().printed_params({"name": params["name"], "jaxpr": params["jaxpr"], **chosen})
+
     def scope_name(self, params: dict) -> str:
         return f"jit({params['name']})"
 

@@ -35,9 +35,7 @@ def make_jaxpr(
     Examples:
       >>> import phalanx
       >>> print(phalanx.make_jaxpr(lambda x: x * 2)(3.0))
-      { lambda ; a:~f32[]. let
-          b:~f32[] = mul a 2.0:~f32[]
-        in (b,) }
+      { lambda ; a:f32[]. let b:f32[] = mul a 2.0:f32[] in (b,) }
     """
     signature = Signature(fun, static_argnums)
 

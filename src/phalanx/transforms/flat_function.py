@@ -80,8 +80,10 @@ def trace_flat(
 
 
 def function_name(fun: object) -> str:
-    """The name of a function in error messages and in jaxprs."""
+    """The name of a function in error messages and in jaxprs; that of the inner function for a `functools.partial`."""
     name = getattr(fun, "__name__", None)
+    if name is None and isinstance(fun, functools.partial):
+        return function_name(fun.func)
     return name if name and isinstance(name, str) else type(fun).__name__
 
 

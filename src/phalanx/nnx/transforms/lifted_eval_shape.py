@@ -87,9 +87,7 @@ def make_jaxpr(
     Examples:
       >>> from phalanx import nnx
       >>> print(nnx.make_jaxpr(lambda w: w * 2.0)(nnx.Param(3.0)))
-      { lambda ; a:~f32[]. let
-          b:~f32[] = mul a 2.0:~f32[]
-        in (b,) }
+      { lambda ; a:f32[]. let b:f32[] = mul a 2.0:f32[] in (b,) }
     """
     numbers = parse_positions("nnx.make_jaxpr, argument static_argnums", static_argnums)
     mode = resolve_mode(graph, graph_updates)

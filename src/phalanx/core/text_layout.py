@@ -1,0 +1,115 @@
+"""The layout of nested text: each group stays on one line if it fits, and continues on new lines otherwise.
+
+`jaxpr_printer` builds a `Group` of the parts of a jaxpr, and `lay_out` chooses the line breaks. Every part is visited
+once, and its width is measured up to the width of a line only, so that time is linear in the length of the text.
+
+Source: Lindig (2000), "Strictly Pretty", after Wadler (1998), "A prettier printer".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A place where a line may end.
+
+    Args:
+      flat: the text in its place if the group around it is on one line; None if the line must end here.
+    """
+
+    flat: str | None = " "
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """Text for the end of the line."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Parts that are on one line, or broken at all of their breaks.
+
+    Args:
+      parts: strings, breaks, comments and other groups.
+      indent: by how many columns its new lines are indented, compared with those of the group around it.
+      is_independent: whether it may be on one line although the group around it is broken.
+    """
+
+    parts: Sequence[Any]
+    indent: int = 0
+    is_independent: bool = True
+
+
+def join(separator: Any, parts: Sequence[Any]) -> list[Any]:
+    """The parts with a separator between each two."""
+    return [item for part in parts for item in (separator, part)][1:]
+
+
+def lay_out(document: Group, width: float = 80) -> str:
+    """Format a document.
+
+    Args:
+      document: the outermost group.
+      width: the number of columns that a line should fit into.
+
+    Returns:
+      The text.
+
+    Examples:
+      >>> document = Group(["f(", Group([Break(""), *join(Break(), ["first,", "second"])], indent=4), ")"])
+      >>> print(lay_out(document), lay_out(document, width=10), sep="\\n")
+      f(first, second)
+      f(
+          first,
+          second)
+    """
+    lines: list[str] = []
+    line: list[str] = []
+    comments: list[str] = []
+    column = 0
+    pending: list[tuple[int, bool, Any]] = [(0, False, document)]  # indentation, whether on one line, part
+    while pending:
+        indent, flat, part = pending.pop()
+        if isinstance(part, Group):
+            flat = flat or (part.is_independent and _fits(part, width - column))
+            pending.extend([(indent + part.indent, flat, p) for p in reversed(part.parts)])
+        elif isinstance(part, Comment):
+            comments.append(part.text)
+        elif isinstance(part, str) or flat:
+            line.append(part if isinstance(part, str) else part.flat)
+            column += len(line[-1])
+        else:
+            lines.append(_end_line(line, comments))
+            line, comments, column = [" " * indent], [], indent
+    return "\n".join([*lines, _end_line(line, comments)])
+
+
+def _end_line(line: Sequence[str], comments: Sequence[str]) -> str:
+    return "".join(line).rstrip() + "".join(comments)
+
+
+def _fits(group: Group, room: float) -> bool:
+    for part in _leaves(group):
+        text: str | None = part.flat if isinstance(part, Break) else "" if isinstance(part, Comment) else part
+        if text is None or len(text) > room:
+            return False
+        room -= len(text)
+    return True
+
+
+def _leaves(group: Group) -> Iterator[Any]:
+    stack = [iter(group.parts)]
+    while stack:
+        part = next(stack[-1], None)
+        if part is None:
+            stack.pop()
+        elif isinstance(part, Group):
+            stack.append(iter(part.parts))
+        else:
+            yield part
