@@ -149,17 +149,6 @@ def test_a_url_of_an_unknown_kind_is_refused(name):
     assert fix == "  Fix: check the URL, or mount the store as a folder and pass its path."
 
 
-def test_several_processes_are_refused(tmp_path, monkeypatch):
-    jnp.ones(1)
-    monkeypatch.setattr(saving, "process_count", lambda: 2)
-    with pytest.raises(NotImplementedError) as caught:
-        checkpoint.save(tmp_path, {"n": 1})
-    assert str(caught.value) == (
-        "checkpoint.save: expected a program in one process, got process 0 of 2.\n  Fix: collect the tree with "
-        "experimental.multihost_utils.process_allgather, and save it from a program of one process."
-    )
-
-
 def test_without_tensorstore_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorstore", None)
     with pytest.raises(ImportError) as caught:

@@ -243,7 +243,11 @@ def resharding():
 
 def a_mesh_over_some_processes():
     first = [d for d in DEVICES if d.process_index == 0]
-    x = _put(A, NamedSharding(Mesh(np.array(first), ("x",)), P("x")))
+    sharding = NamedSharding(Mesh(np.array(first), ("x",)), P("x"))
+    x = phalanx.make_array_from_callback(A.shape, sharding, lambda index: A[index], A.dtype)
+    if OWN > 0:
+        with pytest.raises(phalanx.errors.DTypeError, match="expected a dtype, since this process has no shard"):
+            _put(A, sharding)
     if OWN == 0:
         assert float(phalanx.jit(jnp.sum)(x)) == A.sum()
 

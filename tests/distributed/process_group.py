@@ -22,6 +22,17 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
+def launch(options: list, program: list, **variables: str) -> subprocess.CompletedProcess:
+    """Run a program under `phalanx launch`, and wait for its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "phalanx", "launch", *map(str, [*options, *program])],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PHALANX_NUM_CPU_DEVICES": "", **variables},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+
+
 class ProcessGroup:
     """Processes of one program, each with CPU devices.
 

@@ -3,15 +3,13 @@
 The programs run three at a time, as processes of `phalanx launch`, and the tests look at what they printed.
 """
 
-import os
 import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.distributed.process_group import launch
 
 PROGRAM = Path(__file__).with_name("failing_program.py")
 PATIENT = 60.0  # a heartbeat timeout that no process of a busy machine misses
@@ -56,25 +54,8 @@ def run(name):
     scenario = SCENARIOS.get(name, DIFFERENT)
     # A stopped or stuck process does not end by itself; the others need the heartbeat timeout to notice a dead one.
     grace = "1" if name in ("stopped", "stuck") else str(scenario.heartbeat + LATE)
-    command = [
-        sys.executable,
-        "-m",
-        "phalanx",
-        "launch",
-        "-n",
-        str(scenario.processes),
-        "--devices",
-        "2",
-        "--grace",
-        grace,
-    ]
-    return subprocess.run(
-        [*command, str(PROGRAM), name.split()[0], str(scenario.victim), str(scenario.heartbeat)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PHALANX_NUM_CPU_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
+    options = ["-n", scenario.processes, "--devices", 2, "--grace", grace]
+    return launch(options, [PROGRAM, name.split()[0], scenario.victim, scenario.heartbeat])
 
 
 @pytest.fixture(scope="module")

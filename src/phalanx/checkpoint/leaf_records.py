@@ -85,6 +85,14 @@ class LeafMetadata:
             return f"a Python {self.dtype.__name__}"
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
+    def describe_fully(self) -> str:
+        """The type, with the value of a Python value or the sharding of an array."""
+        if not self.is_array:
+            return f"{self.describe()}, {self.value!r}"
+        if self.sharding is None:
+            return self.describe()
+        return f"{self.describe()} with {self.sharding.spec} over {dict(self.sharding.mesh.shape)}"
+
 
 def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
     """Describe a leaf that is to be saved.
@@ -153,7 +161,7 @@ class StepDocument:
         """Format the document."""
         leaves = {name: _write_record(leaf) for name, leaf in self.leaves.items()}
         body = {"leaves": leaves, "structure": self.structure, "metadata": self.user}
-        return json.dumps({"format": FORMAT, "version": VERSION, "blake2b": _digest(body), **body}, indent=1)
+        return json.dumps({"format": FORMAT, "version": VERSION, "blake2b": digest(body), **body}, indent=1)
 
 
 def read_document(text: bytes, where: str) -> StepDocument:
@@ -168,7 +176,7 @@ def read_document(text: bytes, where: str) -> StepDocument:
     """
     try:
         data = json.loads(text)
-        found, version, digest = data.pop("format"), data.pop("version"), data.pop("blake2b")
+        found, version, stored = data.pop("format"), data.pop("version"), data.pop("blake2b")
     except (ValueError, KeyError, AttributeError, RecursionError):
         raise _damaged_error(where, "no such document") from None
     if found != FORMAT or version != VERSION:
@@ -178,7 +186,7 @@ def read_document(text: bytes, where: str) -> StepDocument:
             got=f"{found} of version {version}",
             fix="read it with the version of Phalanx that wrote it",
         )
-    if digest != _digest(data):
+    if stored != digest(data):
         raise _damaged_error(where, "contents that do not match their digest")
     leaves = {name: _read_record(name, leaf, where) for name, leaf in data["leaves"].items()}
     return StepDocument(leaves, data["structure"], data["metadata"])
@@ -193,7 +201,8 @@ def _damaged_error(where: str, got: str) -> CheckpointError:
     )
 
 
-def _digest(body: Any) -> str:
+def digest(body: Any) -> str:
+    """A text that is the same for the same JSON data."""
     import hashlib
 
     return hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest()

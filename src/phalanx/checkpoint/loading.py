@@ -19,11 +19,13 @@ from phalanx.checkpoint.checkpoint_errors import CheckpointError
 from phalanx.checkpoint.checkpoint_reader import Reader
 from phalanx.checkpoint.leaf_records import LeafMetadata
 from phalanx.checkpoint.named_leaves import NamedLeaf, build_structure, flatten_named
+from phalanx.checkpoint.process_agreement import agree, is_first
 from phalanx.checkpoint.readers import open_reader
 from phalanx.checkpoint.saving import wait_for_last_save
 from phalanx.checkpoint.step_folders import check_step
 from phalanx.checkpoint.step_urls import open_run
 from phalanx.core import ArgumentTypeError, KeyDtype, Ref, ShapedArray, ShapeDtypeStruct, TreeError, dtypes
+from phalanx.engine import client
 from phalanx.random import wrap_key_data
 from phalanx.runtime import Array, ArrayType
 from phalanx.runtime.array import single_device_sharding
@@ -51,7 +53,8 @@ def load(
 
     A save of this program that is in progress is waited for. Leaves are found by their paths, such as
     `layers/0/kernel`. Each device reads its part of an array only, whatever the shardings were when it was saved. The
-    checksums of all parts that are read are verified.
+    checksums of all parts that are read are verified. A program of several processes may load what any number of them
+    saved; all of them call it to load arrays over their devices.
 
     Args:
       path: the folder of the run, or of one step, or its URL; a local folder that Orbax wrote; or a safetensors file.
@@ -109,8 +112,27 @@ def load(
             requests.append((leaf.name, source, target))
         else:
             values[leaf.name] = target.finish(target.record.value)
+    _compare_steps(reader, {target.sharding for _, _, target in requests} - {None}, where)
     values.update(_read_all(reader, requests))
     return rebuild(values)
+
+
+def _compare_steps(reader: Reader, shardings: Iterable[Sharding], where: str) -> None:
+    """Raise if processes would load different steps into one array, since a file system shows them late."""
+    coordinator = client.coordinator()
+    if coordinator is None:
+        return
+    groups = {tuple(sorted({device.process_index for device in s.device_set})) for s in shardings}
+    for group in sorted(group for group in groups if coordinator.process_id in group and len(group) > 1):
+        among = None if len(group) == coordinator.num_processes else group
+        for process, step in zip(group, coordinator.exchange(where, str(reader.step), among=among), strict=True):
+            if step != str(reader.step):
+                raise CheckpointError(
+                    f"{where}, step",
+                    expected=f"the same step in all processes, here {reader.step}",
+                    got=f"{step} in process {process}",
+                    fix="pass step=..., and use a file system that all machines share",
+                )
 
 
 def steps(path: str | os.PathLike[str]) -> list[int]:
@@ -134,7 +156,7 @@ def steps(path: str | os.PathLike[str]) -> list[int]:
 
 
 def delete(path: str | os.PathLike[str], step: int) -> None:
-    """Delete a step.
+    """Delete a step. In a program of several processes, all of them call it.
 
     Args:
       path: the folder of the run.
@@ -157,9 +179,15 @@ def delete(path: str | os.PathLike[str], step: int) -> None:
     check_step(step, where)
     wait_for_last_save()
     run = open_run(path, where)
-    run.find_step(step, where)
-    with run.lock(where):
-        run.remove(step)
+    coordinator = client.coordinator()
+
+    def remove() -> None:
+        if is_first(coordinator):
+            with run.lock(where):
+                run.remove(step)
+
+    agree(coordinator, where, lambda: run.find_step(step, where))  # No process still looks for it.
+    agree(coordinator, where, remove)
 
 
 @dataclass(frozen=True)
@@ -471,7 +499,8 @@ def _start_read(reader: Reader, source: str, target: _Target) -> Callable[[], An
     def finish() -> Any:
         if sharding is None:
             return target.finish(read_part(places[0]))
-        made = make_array_from_callback(record.words_shape, sharding, read_part)
+        dtype = record.words_dtype if record.is_key else target.dtype
+        made = make_array_from_callback(record.words_shape, sharding, read_part, dtype)
         if record.is_key:
             made = wrap_key_data(made, dtype=record.dtype)
             made = made if made.sharding == sharding else device_put(made, sharding)

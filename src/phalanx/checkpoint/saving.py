@@ -3,6 +3,9 @@
 The call describes the leaves and takes hold of their elements; a thread then writes and commits them. Arrays are
 immutable and a view of one on the host keeps its buffer from being donated, so on CPU devices nothing is copied before
 the call returns; from other devices the shards are copied to the host first. One save is in progress at a time.
+
+Of several processes, the first one chooses the step and makes its folder. Each then writes the shards that it owns, and
+when all have, the first one commits the step: a process that fails before leaves a step that is not there.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import json
 import os
 import sys
 import threading
+import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,13 +25,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.checkpoint.array_store import choose_chunk, create_array, import_tensorstore, merge_databases, to_stored
-from phalanx.checkpoint.leaf_records import LeafMetadata, StepDocument, describe_leaf
+from phalanx.checkpoint.leaf_records import LeafMetadata, StepDocument, describe_leaf, digest
 from phalanx.checkpoint.named_leaves import NamedLeaf, describe_structure, flatten_named
+from phalanx.checkpoint.process_agreement import agree, check_equal, is_first
 from phalanx.checkpoint.retention import Keep, apply_retention, as_keep
 from phalanx.checkpoint.step_folders import Run, check_step, explain_os_errors
 from phalanx.checkpoint.step_urls import open_run
 from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, Ref
-from phalanx.engine.client import process_count, process_index, started_clients
+from phalanx.engine import client
+from phalanx.engine.coordination import Coordinator
 from phalanx.random import key_data
 from phalanx.runtime import Array, Shard
 from phalanx.typing import PyTree
@@ -88,7 +94,7 @@ class Saving:
             raise self._error
         return self.path
 
-    def _start(self, write: Callable[[], None]) -> None:
+    def _start(self, write: Callable[[], None]) -> threading.Thread:
         def run() -> None:
             try:
                 write()
@@ -98,6 +104,7 @@ class Saving:
         # Not a daemon: the interpreter waits for it before it exits.
         self._thread = threading.Thread(target=run, name=f"phalanx checkpoint {self.step}")
         self._thread.start()
+        return self._thread
 
 
 class _SavingTimeoutError(PhalanxError, TimeoutError):
@@ -105,11 +112,22 @@ class _SavingTimeoutError(PhalanxError, TimeoutError):
 
 
 class _Pieces(NamedTuple):
-    """The elements of one leaf that this process writes: host arrays by index."""
+    """The elements of one leaf that this process has: host arrays by index.
+
+    Those of a leaf that is not shared are the same in all processes, and the first one writes them.
+    """
 
     name: str
     leaf: LeafMetadata
+    is_shared: bool
     parts: list[tuple[tuple[slice, ...], np.ndarray]]
+
+    def checksum(self) -> str:
+        """A text that is the same for the same elements."""
+        found = 0
+        for _, elements in self.parts:
+            found = zlib.crc32(np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data, found)
+        return f"{found:08x}"
 
 
 _lock = threading.Lock()
@@ -131,6 +149,9 @@ def save(
     meanwhile. A step is there completely or not at all: a crash at any moment loses no step that was saved before.
     A call waits for the save before it, and raises its error if no one has seen it; so does the end of the program.
 
+    In a program of several processes all of them call it, with the same tree. Each process writes its shards of the
+    arrays over several processes; the first one writes everything else.
+
     Args:
       path: the folder of the run, which is created if need be, or the URL of an object store, such as
         `gs://bucket/run`. A step is a folder in it. One program at a time may save to an object store.
@@ -147,8 +168,9 @@ def save(
     Raises:
       ArgumentError: the step exists already, or tensorstore does not know the URL.
       ArgumentTypeError: a leaf is not a value that a checkpoint can hold, or `metadata` is not JSON.
-      CheckpointSaveError: the folder cannot be written, another process saves to it, or the save before failed.
-      NotImplementedError: the program runs in several processes.
+      CheckpointSaveError: the folder cannot be written, another program saves to it, or the save before failed; also
+        if that happened in another process.
+      CheckpointError: the processes have different trees, or different values of what is not an array over them.
 
     Examples:
       >>> import tempfile, phalanx.numpy as jnp
@@ -170,42 +192,80 @@ def save(
     structure = describe_structure(tree)
     if step is not None:
         check_step(step, where)
+    coordinator = client.coordinator()
     with _lock:
-        if _last is not None and not _last._is_reported:
-            _last.result()
-        _check_one_process(where)
         run = open_run(path, where)
+        if coordinator is not None:
+            _compare_trees(coordinator, records)
         with ExitStack() as stack:
-            stack.enter_context(run.lock(where))
-            with explain_os_errors(where, run.location):
-                step = _choose_step(run, step, where)
-                run.remove_unfinished()
-                base = run.begin(step)
-            pieces = _take_pieces(leaves, records)
+
+            def begin() -> tuple[int, list[str]] | None:
+                if _last is not None and not _last._is_reported:
+                    _last.result()
+                if not is_first(coordinator):
+                    return None
+                stack.enter_context(run.lock(where))
+                with explain_os_errors(where, run.location):
+                    chosen = _choose_step(run, step, where)
+                    run.remove_unfinished()
+                    run.begin(chosen)
+                return chosen, [leaf.name for leaf in leaves if _is_over_processes(leaf.value)]
+
+            chosen, shared = agree(coordinator, where, begin)[0]
+            pieces = _take_pieces(leaves, records, set(shared))
             document = StepDocument(records | {p.name: p.leaf for p in pieces}, structure, metadata)
-            saving = Saving(step, run.locate(step))
+            saving = Saving(chosen, run.locate(chosen))
             release = stack.pop_all()  # the thread keeps the lock
-
-        def write() -> None:
-            with release, explain_os_errors(f"{where}, step {saving.step}", run.location):
-                try:
-                    database = f"{base}process_0/"
-                    _write_arrays(database, pieces)
-                    merge_databases(base, [database])
-                    run.commit(saving.step, document.to_json())
-                except BaseException:
-                    run.abandon(saving.step)
-                    raise
-                finally:
-                    pieces.clear()  # An error that is kept does not keep the arrays.
-                if rules is not None:
-                    apply_retention(run, rules, saving.step)
-
         _last = saving
-        saving._start(write)
+        thread = saving._start(lambda: _write_step(coordinator, run, saving.step, pieces, document, rules, release))
+        if coordinator is not None:
+            coordinator.threads.add(thread)
     if wait:
         saving.result()
     return saving
+
+
+def _write_step(
+    coordinator: Coordinator | None,
+    run: Run,
+    step: int,
+    pieces: list[_Pieces],
+    document: StepDocument,
+    rules: Keep | None,
+    release: ExitStack,
+) -> None:
+    """Write the arrays in each process, then commit the step in the first one."""
+    where = f"checkpoint.save, step {step}"
+    process = 0 if coordinator is None else coordinator.process_id
+
+    def write() -> tuple[bool, dict[str, str]]:
+        with explain_os_errors(where, run.location):
+            own = [p for p in pieces if p.parts and (p.is_shared or process == 0)]
+            _write_arrays(f"{run.join(step)}process_{process}/", own)
+            local = [] if coordinator is None else [p for p in pieces if not p.is_shared]
+            return bool(own), {p.name: p.checksum() for p in local}
+
+    def commit() -> None:
+        if process == 0:
+            with explain_os_errors(where, run.location):
+                base = run.join(step)
+                merge_databases(base, [f"{base}process_{i}/" for i, (is_used, _) in enumerate(found) if is_used])
+                run.commit(step, document.to_json())
+                if rules is not None:
+                    apply_retention(run, rules, step)
+
+    with release:
+        try:
+            found = agree(coordinator, where, write, sequence="checkpoint")
+            if coordinator is not None:
+                check_equal(where, "the same value", [checksums for _, checksums in found], process)
+            agree(coordinator, f"{where}, commit", commit, sequence="checkpoint")
+        except BaseException:
+            if process == 0:
+                run.abandon(step)
+            raise
+        finally:
+            pieces.clear()  # An error that is kept does not keep the arrays.
 
 
 def wait_for_last_save() -> None:
@@ -240,41 +300,38 @@ def _check_json(metadata: Any, where: str) -> None:
         ) from None
 
 
-def _check_one_process(where: str) -> None:
-    """Refuse to save from one of several processes, whose parts would not be committed together."""
-    if started_clients() and process_count() > 1:
-        raise _SeveralProcessesError(
-            where,
-            expected="a program in one process",
-            got=f"process {process_index()} of {process_count()}",
-            fix="collect the tree with experimental.multihost_utils.process_allgather, and save it from a program of "
-            "one process",
-        )
-
-
-class _SeveralProcessesError(PhalanxError, NotImplementedError):
-    """Saving from several processes is not implemented."""
+def _compare_trees(coordinator: Coordinator, records: dict[str, LeafMetadata]) -> None:
+    """Raise unless all processes save the same leaves; only their digests are compared, unless these differ."""
+    texts = {name: leaf.describe_fully() for name, leaf in records.items()}
+    label = "checkpoint.save, tree"
+    if len(set(agree(coordinator, label, lambda: digest(texts)))) > 1:
+        check_equal(label, "the same leaf", agree(coordinator, label, lambda: texts), coordinator.process_id)
 
 
 # --- the elements ---
 
 
-def _take_pieces(leaves: list[NamedLeaf], records: dict[str, LeafMetadata]) -> list[_Pieces]:
+def _take_pieces(leaves: list[NamedLeaf], records: dict[str, LeafMetadata], shared: set[str]) -> list[_Pieces]:
     """Take hold of the elements of all arrays, on the host; copies from devices are started together."""
     arrays = [(leaf.name, _as_words(leaf.value)) for leaf in leaves if records[leaf.name].is_array]
     shards = {name: _own_shards(x) for name, x in arrays if isinstance(x, Array)}
     pieces = []
     for name, x in arrays:
-        whole = x.shape
+        part = x.shape
         if name in shards:
             parts = [(shard.index, np.asarray(shard.data)) for shard in shards[name]]
+            part = tuple(-(-size // n) for size, n in zip(x.shape, x.sharding.tiling(x.ndim).parts, strict=True))
         else:
             # The program may change its own NumPy arrays while the files are written.
             parts = [((), np.array(x, order="C"))]
-        part = tuple(max((p.shape[d] for _, p in parts), default=size) for d, size in enumerate(whole))
-        chunk = choose_chunk(part, records[name].words_dtype.itemsize)
-        pieces.append(_Pieces(name, dataclasses.replace(records[name], chunk=chunk), parts))
+        leaf = dataclasses.replace(records[name], chunk=choose_chunk(part, records[name].words_dtype.itemsize))
+        pieces.append(_Pieces(name, leaf, name in shared, parts))
     return pieces
+
+
+def _is_over_processes(value: Any) -> bool:
+    value = value[...] if isinstance(value, Ref) else value
+    return isinstance(value, Array) and not value.is_fully_addressable
 
 
 def _own_shards(x: Array) -> list[Shard]:

@@ -61,8 +61,16 @@ class Run(abc.ABC):
         """Remove steps whose saving or removal was interrupted, when no other save is in progress."""
 
     @abc.abstractmethod
-    def begin(self, step: int) -> str:
-        """Prepare to write a step; returns the URL, with a slash at the end, under which its arrays are written."""
+    def begin(self, step: int) -> None:
+        """Prepare to write a step."""
+
+    @abc.abstractmethod
+    def join(self, step: int) -> str:
+        """The URL, with a slash at the end, under which each process writes the arrays of a step that was begun.
+
+        Raises:
+          CheckpointSaveError: this process does not see what the first one has begun.
+        """
 
     @abc.abstractmethod
     def commit(self, step: int, document: str) -> None:
@@ -148,8 +156,17 @@ class RunFolder(Run):
             if _UNFINISHED.fullmatch(path.name):
                 shutil.rmtree(path)
 
-    def begin(self, step: int) -> str:
+    def begin(self, step: int) -> None:
         self._partial(step).mkdir()
+
+    def join(self, step: int) -> str:
+        if not self._partial(step).is_dir():
+            raise CheckpointSaveError(
+                f"checkpoint.save, step {step}",
+                expected="a folder that is the same for all processes",
+                got=f"{self.location!r}, in which this process does not see what the first one has made",
+                fix="save to a file system that all machines share, or to the URL of an object store",
+            )
         return file_url(self._partial(step))
 
     def commit(self, step: int, document: str) -> None:

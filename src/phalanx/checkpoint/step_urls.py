@@ -90,7 +90,10 @@ class RunUrl(Run):
         for step in written - committed:
             self._remove_objects(int(step))
 
-    def begin(self, step: int) -> str:
+    def begin(self, step: int) -> None:
+        pass
+
+    def join(self, step: int) -> str:
         return f"{self.locate(step)}/"
 
     def commit(self, step: int, document: str) -> None:

@@ -11,7 +11,8 @@ import json
 import socket
 import threading
 import time
-from collections import Counter
+import weakref
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +114,9 @@ class Coordinator:
         self.process_id = process_id
         self.num_processes = num_processes
         self.watch: FailureWatch | None = None
+        self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # that `disconnect` waits for
         self._exchanges: Counter[str] = Counter()
-        self._lock = threading.RLock()
+        self._locks: defaultdict[str | None, threading.RLock] = defaultdict(threading.RLock)  # one of each sequence
         self._preemption: Any = None
 
     @classmethod
@@ -160,7 +162,13 @@ class Coordinator:
         return cls(client, process_id, num_processes)
 
     def exchange(
-        self, label: str, value: str, *, among: Sequence[int] | None = None, seconds: float | None = None
+        self,
+        label: str,
+        value: str,
+        *,
+        among: Sequence[int] | None = None,
+        sequence: str | None = None,
+        seconds: float | None = None,
     ) -> list[str]:
         """Give a value to the other processes and get theirs. Every process must call it with the same label.
 
@@ -168,6 +176,8 @@ class Coordinator:
           label: the purpose of the exchange; a process that is at another exchange is an error.
           value: the value of this process.
           among: the processes that take part, sorted; all by default.
+          sequence: the name of a sequence of exchanges among all processes whose order does not depend on that of the
+            launches; for a thread that works beside the program.
           seconds: the time limit; none by default.
 
         Returns:
@@ -178,11 +188,11 @@ class Coordinator:
           CoordinationError: a process did not come in time, or the service was lost.
         """
         processes = range(self.num_processes) if among is None else among
-        group = group_name(among)
+        group = sequence or group_name(among)
         deadline = None if seconds is None else time.monotonic() + seconds
-        with self._lock:
+        with self._locks[sequence]:
             self._exchanges[group] += 1
-            if self.watch is not None:
+            if self.watch is not None and sequence is None:
                 self.watch.begin(group, label)
             prefix = f"phalanx/exchange/{group}/"
             number = self._exchanges[group]
@@ -209,7 +219,9 @@ class Coordinator:
         return bool(self._preemption.reached_sync_point(step))
 
     def disconnect(self) -> None:
-        """Leave the program; the other processes are not waited for."""
+        """Leave the program; the other processes are not waited for, but the threads that use the connection are."""
+        for thread in list(self.threads):
+            thread.join()
         if self._preemption is not None:
             self._preemption.shutdown()
         with contextlib.suppress(XlaRuntimeError):  # The service may have ended.

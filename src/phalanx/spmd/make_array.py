@@ -41,14 +41,14 @@ def make_array_from_callback(
       sharding: the sharding of the array, a device, or a `PartitionSpec` over the mesh in context.
       data_callback: a function from a tuple of slices of the unsharded array to the values in it. It is called once for
         each distinct shard on the devices of this process.
-      dtype: the dtype of the array; defaults to the dtype of the values.
+      dtype: the dtype of the array; required in a process without shards, defaults to the dtype of the values.
 
     Returns:
       The array.
 
     Raises:
       ShapeError: the function returned a value with another shape than the shard.
-      DTypeError: the dtypes of the values differ from each other or from `dtype`.
+      DTypeError: the dtypes of the values differ from each other or from `dtype`, or there are neither.
 
     Examples:
       >>> from phalanx.sharding import NamedSharding, P, make_mesh
@@ -83,6 +83,13 @@ def make_array_from_callback(
                 fix=f"convert the values that data_callback returns to {dtypes.short_name(wanted)}",
             )
         last = held.shape, getattr(data, "dtype", None)
+    if wanted is None:
+        raise DTypeError(
+            "make_array_from_callback, dtype",
+            expected="a dtype, since this process has no shard of the array",
+            got="None",
+            fix="pass dtype=... in all processes",
+        )
     # The shards are in the default memory of their devices; the assembled array moves to the sharding's memory.
     array_type = ArrayType(ShapedArray(shape, wanted), to_default_memory(sharding), True)
     with explicit_transfer():
