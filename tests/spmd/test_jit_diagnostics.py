@@ -10,6 +10,12 @@ from tests.meshes import auto_mesh
 import phalanx
 import phalanx.numpy as jnp
 
+MISS = "TRACING CACHE MISS: <lambda>, compared with the nearest known call, "
+WEAK = (
+    "now f32[]{weak_type=True} and before f32[]{weak_type=False}; "
+    "https://docs.jax.dev/en/latest/type_promotion.html#weak-types"
+)
+
 
 def test_stages_are_logged_with_name_types_and_seconds(caplog):
     @phalanx.jit
@@ -22,24 +28,29 @@ def test_stages_are_logged_with_name_types_and_seconds(caplog):
         double(x)
     mine = [r for r in caplog.records if r.name == "phalanx"]
     assert [re.sub(r"\d+\.\d{3} s", "T s", r.getMessage()) for r in mine] == [
-        "Tracing double for (f32[3]) took T s",
-        "Lowering double for (f32[3]) took T s",
-        "Compiling double for (f32[3]) took T s",
+        "Finished tracing double for jit in T sec, for (f32[3])",
+        "Finished jaxpr to MLIR module conversion jit(double) in T sec, for (f32[3])",
+        "Finished XLA compilation of jit(double) in T sec, for (f32[3])",
     ]
     assert all(r.levelno == logging.WARNING for r in mine)
 
 
-def test_nothing_is_logged_by_default(caplog):
-    phalanx.jit(lambda x: x + 1)(jnp.zeros((2,)))
+def test_nothing_is_logged_by_default_and_stages_of_derivatives_for_debugging(caplog):
+    f = phalanx.jit(lambda x: jnp.sin(x))
+    f(1.0)
     assert not caplog.records
+    with caplog.at_level(logging.DEBUG, "phalanx"):
+        phalanx.grad(f)(1.0)
+    assert sum("XLA compilation of jit(<lambda>)" in r.getMessage() for r in caplog.records) >= 2
+    assert all(r.levelno == logging.DEBUG for r in caplog.records)
 
 
 @pytest.mark.parametrize(
     "first, second, reason",
     [
-        (jnp.zeros((3,)), jnp.zeros((4,)), "x['w']: shape (4,), known is (3,)"),
-        (jnp.zeros((3,)), jnp.zeros((3,), jnp.int32), "x['w']: dtype int32, known is float32"),
-        (jnp.zeros(()), 1.0, "x['w']: weak_type True, known is False"),
+        (jnp.zeros((3,)), jnp.zeros((4,)), "now f32[4] and before f32[3]"),
+        (jnp.zeros((3,)), jnp.zeros((3,), jnp.int32), "now i32[3] and before f32[3]"),
+        (jnp.zeros(()), 1.0, WEAK),
     ],
     ids=["shape", "dtype", "weak"],
 )
@@ -49,8 +60,7 @@ def test_a_miss_is_explained_by_the_argument_that_differs(caplog, first, second,
         f({"w": first}, 1)
         caplog.clear()  # the function is made anew for each case, which is a message of its own
         f({"w": second}, 1)
-    text = f"<lambda> is traced or compiled again; the nearest known call differs in {reason}"
-    assert [r.getMessage() for r in caplog.records] == [text]
+    assert [r.getMessage() for r in caplog.records] == [f"{MISS}different input types: at x['w'], {reason}"]
 
 
 def test_a_miss_is_explained_by_static_values_and_options(caplog):
@@ -61,10 +71,9 @@ def test_a_miss_is_explained_by_static_values_and_options(caplog):
         f(x, 2)
         with phalanx.default_matmul_precision("highest"):
             f(x, 2)
-    start = "<lambda> is traced or compiled again; the nearest known call differs in "
-    assert [r.getMessage().removeprefix(start) for r in caplog.records] == [
-        "static argument n: 2, known is 1",
-        "option default_matmul_precision: 'highest', known is None",
+    assert [r.getMessage().removeprefix(MISS) for r in caplog.records[1:3]] == [
+        "different static argument n: now 2 and before 1",
+        "different tracing context: default_matmul_precision, now highest and before None",
     ]
 
 
@@ -73,7 +82,7 @@ def test_an_unusable_donation_is_a_warning_that_names_the_argument():
     with pytest.warns(UserWarning) as caught:
         f({"a": jnp.zeros((3,))}, jnp.zeros((5,)))
     assert [str(w.message) for w in caught] == [
-        "<lambda>: no result has the shape, dtype and sharding of these donated buffers, so they are not reused: x: f32[5].\n"
+        "Some donated buffers were not usable by <lambda>, since no result has their shape, dtype and sharding: x: f32[5].\n"
         "  Fix: remove these arguments from donate_argnums."
     ]
     assert caught[0].filename == __file__
@@ -97,7 +106,7 @@ def test_donation_is_kept_under_vmap():
     with pytest.warns(UserWarning) as caught:
         phalanx.vmap(phalanx.jit(lambda x: x.sum(), donate_argnums=0))(y)
     assert [str(w.message) for w in caught] == [
-        "<lambda>: no result has the shape, dtype and sharding of these donated buffers, so they are not reused: input 0: "
+        "Some donated buffers were not usable by <lambda>, since no result has their shape, dtype and sharding: input 0: "
         "f32[4,3].\n  Fix: remove these arguments from donate_argnums."
     ]
     assert caught[0].filename == __file__ and not y.is_deleted()
@@ -127,7 +136,7 @@ def test_donation_warnings_over_a_mesh_follow_the_aliases_of_the_compiler():
     with pytest.warns(UserWarning) as caught:
         gathered.lower(phalanx.device_put(jnp.ones((8, 4)), split)).compile()
     assert [str(w.message) for w in caught] == [
-        "<lambda>: no result has the shape, dtype and sharding of these donated buffers, so they are not reused: x: f32[8,4] as "
+        "Some donated buffers were not usable by <lambda>, since no result has their shape, dtype and sharding: x: f32[8,4] as "
         "PartitionSpec('x').\n  Fix: remove these arguments from donate_argnums."
     ]
     assert caught[0].filename == __file__
@@ -137,8 +146,8 @@ def test_a_cache_miss_inside_another_function_is_explained(caplog):
     inner = phalanx.jit(lambda x: x * 2)
     with phalanx.explain_cache_misses(True):
         phalanx.jit(lambda x: inner(x) + inner(x[:2]).sum())(jnp.zeros((3,)))
-    assert [r.getMessage() for r in caplog.records] == [
-        "<lambda> is traced or compiled again; the nearest known call differs in x: shape (2,), known is (3,)"
+    assert [r.getMessage() for r in caplog.records[2:]] == [
+        f"{MISS}different input types: at x, now f32[2] and before f32[3]"
     ]
 
 
@@ -150,7 +159,9 @@ def test_a_function_made_anew_in_a_loop_is_explained(caplog):
         for _ in range(2):
             phalanx.jit(make())(jnp.ones(3))
     line = make.__code__.co_firstlineno + 1
+    what = f"TRACING CACHE MISS: <lambda>, never seen function: jit of <lambda> at {__file__}:{line}"
     assert [r.getMessage() for r in caplog.records] == [
-        f"<lambda> is traced or compiled again; jit of <lambda> at {__file__}:{line} is another function object than in "
-        "the call before. Define the function once, outside of the loop or function that makes it, and jit it there"
+        what,
+        f"{what} is another function defined on the same line as one that was called before. "
+        "Define the function once, outside of the loop or function that makes it, and jit it there",
     ]

@@ -45,7 +45,7 @@ from phalanx.runtime import (
 from phalanx.sharding import UNSPECIFIED
 from phalanx.spmd.background_compilation import compile_in_background
 from phalanx.spmd.call_arguments import CallArguments, Signature
-from phalanx.spmd.jit_diagnostics import explain_miss, log_stage
+from phalanx.spmd.jit_diagnostics import TRACING, explain_miss, log_stage
 from phalanx.spmd.jit_primitive import bind_program
 from phalanx.spmd.sharding_resolution import apply_in_shardings, reshard_results
 from phalanx.spmd.stages import Compiled, Lowered, Traced
@@ -396,7 +396,7 @@ class Jit:
             return reshard_results(leaves, out, options, self._what)
 
         avals = apply_in_shardings(avals, call, options, self._name)
-        with log_stage("Tracing", self._name, avals), monitoring.timed(monitoring.TRACE, fun_name=self._name):
+        with log_stage(TRACING, self._name, avals), monitoring.timed(monitoring.TRACE, fun_name=self._name):
             program = trace_to_jaxpr(flat, avals, self._name, call.path)
         if enable_checks.value:
             check_jaxpr(program)

@@ -21,27 +21,28 @@ from phalanx.spmd.call_arguments import CallArguments
 
 # The functions, by their names and positions, that have been called with `explain_cache_misses`.
 _first_calls: Cache[str, bool] = Cache("spmd.first_calls", 4096)
+_logger = logging.getLogger("phalanx")
 
-
-def _log(text: str) -> None:
-    logging.getLogger("phalanx").warning(text)
+TRACING = "tracing {} for jit"
+LOWERING = "jaxpr to MLIR module conversion jit({})"
+COMPILING = "XLA compilation of jit({})"
 
 
 @contextlib.contextmanager
 def log_stage(stage: str, name: str, types: Iterable[Any]) -> Iterator[None]:
-    """Log the duration of a stage of compilation, if `log_compiles` is set.
+    """Log the duration of a stage of compilation, as a warning if `log_compiles` is set and for debugging otherwise.
 
     Args:
-      stage: name of the stage, such as "Tracing".
+      stage: `TRACING`, `LOWERING` or `COMPILING`.
       name: the function.
       types: types of its arguments.
     """
-    if not log_compiles.value:
-        yield
-        return
+    level = logging.WARNING if log_compiles.value else logging.DEBUG
     start = time.perf_counter()
     yield
-    _log(f"{stage} {name} for ({', '.join(map(str, types))}) took {time.perf_counter() - start:.3f} s")
+    if _logger.isEnabledFor(level):
+        seconds = time.perf_counter() - start
+        _logger.log(level, f"Finished {stage.format(name)} in {seconds:.3f} sec, for ({', '.join(map(str, types))})")
 
 
 def explain_miss(name: str, call: CallArguments, types: tuple, context: Context, known: Iterable[tuple]) -> None:
@@ -56,58 +57,63 @@ def explain_miss(name: str, call: CallArguments, types: tuple, context: Context,
     """
     if not explain_cache_misses.value:
         return
-    if not known:
-        _explain_new_function(name, call.signature.what)
-        return
-    # The call with the fewest differences explains the miss best.
-    nearest = min((_differences(call, types, context, key) for key in known), key=len)
-    _log(f"{name} is traced or compiled again; the nearest known call differs in " + "; ".join(nearest))
+    if known:
+        # The call with the fewest differences explains the miss best.
+        nearest = min((_differences(call, types, context, key) for key in known), key=len)
+        reason = "compared with the nearest known call, " + "; ".join(nearest)
+    else:
+        reason = _explain_new_function(call.signature.what)
+    _logger.warning(f"TRACING CACHE MISS: {name}, {reason}")
 
 
-def _explain_new_function(name: str, what: str) -> None:
-    """Log that a function has no cached calls although one that was defined at the same place has."""
+def _explain_new_function(what: str) -> str:
+    """Why a function has no cached calls: it is new, or one that was defined at the same place has them."""
     if _first_calls.get(what):
-        _log(
-            f"{name} is traced or compiled again; {what} is another function object than in the call before. Define "
-            "the function once, outside of the loop or function that makes it, and jit it there"
+        return (
+            f"never seen function: {what} is another function defined on the same line as one that was called before. "
+            "Define the function once, outside of the loop or function that makes it, and jit it there"
         )
     _first_calls[what] = True
+    return f"never seen function: {what}"
 
 
 def _differences(call: CallArguments, types: tuple, context: Context, key: tuple) -> list[str]:
     (known_tree, known_statics), known_types, known_context = key
     out = []
     if call.tree != known_tree:
-        out.append(f"the structure of the arguments: {call.tree}, known is {known_tree}")
+        out.append(f"different input pytree: now {call.tree} and before {known_tree}")
     else:
         out += [
-            f"{call.path(i)}: {_type_difference(new, old)}"
+            f"different input types: at {call.path(i)}, {_type_difference(new, old)}"
             for i, (new, old) in enumerate(zip(types, known_types))
             if new != old
         ]
     # Static arguments are compared by value, as in the cache key.
     statics = dict(known_statics)
     out += [
-        f"static argument {call.signature.name_of(where)}: {value!r}, known is {statics.get(where, 'none')!r}"
+        f"different static argument {call.signature.name_of(where)}: now {value!r} and before "
+        f"{statics.get(where, 'none')!r}"
         for where, value in call.statics
         if where not in statics or statics[where] != value
     ]
     out += [
-        f"option {name}: {new!r}, known is {old!r}"
+        f"different tracing context: {name}, now {new} and before {old}"
         for name, new, old in zip(Context.fields, context._values, known_context._values, strict=True)
         if new is not old and new != old
     ]
-    return out or ["the number of static arguments"]
+    return out or ["different number of static arguments"]
 
 
 def _type_difference(new: Any, old: Any) -> str:
     a, b = getattr(new, "aval", new), getattr(old, "aval", old)  # inside a trace there is no placement
-    for field in ("shape", "dtype", "weak_type"):
-        if getattr(a, field) != getattr(b, field):
-            return f"{field} {getattr(a, field)}, known is {getattr(b, field)}"
-    if a is new or new.sharding != old.sharding:
-        return f"sharding {new.sharding}, known is {old.sharding}"
-    return f"committed {new.committed}, known is {old.committed}"
+    if a.weak_type != b.weak_type:
+        shown = [f"{aval.strip_weak_type().str_short()}{{weak_type={aval.weak_type}}}" for aval in (a, b)]
+        return f"now {shown[0]} and before {shown[1]}; https://docs.jax.dev/en/latest/type_promotion.html#weak-types"
+    if a is not b:
+        return f"now {a.str_short()} and before {b.str_short()}"
+    if new.sharding != old.sharding:
+        return f"now with sharding {new.sharding} and before with {old.sharding}"
+    return f"now with committed={new.committed} and before with committed={old.committed}"
 
 
 def warn_unused_donations(
@@ -127,8 +133,8 @@ def warn_unused_donations(
     if unused:
         shown = ", ".join(f"{name_of(i)}: {_format_type(avals[i], program.lowered.in_shardings[i])}" for i in unused)
         warnings.warn(
-            f"{name}: no result has the shape, dtype and sharding of these donated buffers, so they are "
-            f"not reused: {shown}.\n  Fix: remove these arguments from donate_argnums.",
+            f"Some donated buffers were not usable by {name}, since no result has their shape, dtype and sharding: "
+            f"{shown}.\n  Fix: remove these arguments from donate_argnums.",
             UserWarning,
             stacklevel=user_stacklevel(),
         )

@@ -15,7 +15,7 @@ from phalanx.lax.optimization_barrier import copy_p
 from phalanx.lax.sharding_constraint import constrain
 from phalanx.runtime import compiled_program, eager_dispatch
 from phalanx.sharding import Sharding
-from phalanx.spmd.jit_diagnostics import warn_unused_donations
+from phalanx.spmd.jit_diagnostics import COMPILING, LOWERING, log_stage, warn_unused_donations
 from phalanx.spmd.sharding_resolution import prefer_declared_shardings, resolve_shardings
 from phalanx.transforms import AxisData, PartialEvalCall
 
@@ -139,17 +139,19 @@ def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) ->
         lambda i: f"{name}, input {i}",
         lambda i: f"{name}, result {i}",
     )
-    lowered = compiled_program.lower(
-        jaxpr,
-        devices,
-        in_shardings,
-        options.out_shardings,
-        name=name,
-        committed=committed,
-        donated=[i for i, d in enumerate(options.donated) if d],
-        keep_unused=options.keep_unused,
-    )
-    program = lowered.compile()
+    with log_stage(LOWERING, name, jaxpr.in_avals):
+        lowered = compiled_program.lower(
+            jaxpr,
+            devices,
+            in_shardings,
+            options.out_shardings,
+            name=name,
+            committed=committed,
+            donated=[i for i, d in enumerate(options.donated) if d],
+            keep_unused=options.keep_unused,
+        )
+    with log_stage(COMPILING, name, jaxpr.in_avals):
+        program = lowered.compile()
     warn_unused_donations(name, lambda i: f"input {i}", jaxpr.in_avals, program)
     moves = compiled_program.plan_transfers(types, lowered, lambda i: f"{name}, input {i}")
     return compiled_program.CompiledCall(program, moves)

@@ -50,7 +50,7 @@ from phalanx.runtime import (
 )
 from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 from phalanx.spmd.call_arguments import CallArguments, Signature
-from phalanx.spmd.jit_diagnostics import log_stage, warn_unused_donations
+from phalanx.spmd.jit_diagnostics import COMPILING, LOWERING, log_stage, warn_unused_donations
 from phalanx.spmd.jit_primitive import Options
 from phalanx.spmd.ref_arguments import RefArguments
 from phalanx.spmd.sharding_resolution import (
@@ -266,7 +266,7 @@ class Traced:
             lambda i: f"{self.fun_name}, result{self.result_path(i)}",
             absent,
         )
-        with log_stage("Lowering", self.fun_name, self.program.in_avals):
+        with log_stage(LOWERING, self.fun_name, self.program.in_avals):
             lowered = compiled_program.lower(
                 program,
                 devices,
@@ -383,7 +383,7 @@ class Lowered(_LaterStage):
           The third stage of compilation.
         """
         traced = self._traced
-        with log_stage("Compiling", traced.fun_name, traced.program.in_avals):
+        with log_stage(COMPILING, traced.fun_name, traced.program.in_avals):
             program = self.program.compile(traced.compiler_options | (compiler_options or {}))
         warn_unused_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
         return Compiled(traced, program, self.refs)
