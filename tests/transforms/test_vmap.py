@@ -132,3 +132,14 @@ def test_a_mapped_callable_may_have_attributes_that_no_function_has():
         np.testing.assert_array_equal(transform(Scale())(x), [0, 2])
     assert phalanx.make_jaxpr(Scale())(x).debug_name == "Scale"
     assert float(phalanx.grad(Scale())(1.0)) == 2
+
+
+def test_the_docstring_says_that_the_function_is_vectorized():
+    def total(x):
+        """Sum the elements."""
+        return x.sum()
+
+    mapped = phalanx.vmap(total)
+    assert mapped.__name__ == "total"
+    assert mapped.__doc__ == "Vectorized version of total.\n\nOriginal documentation:\n\nSum the elements."
+    assert phalanx.vmap(lambda x: x).__doc__ is None

@@ -40,7 +40,7 @@ def make_jaxpr(
     signature = Signature(fun, static_argnums)
 
     @api_boundary
-    @wraps(fun)
+    @wraps(fun, name="make_jaxpr")
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Any:
         program, function = _stage_call(fun, signature, args, kwargs, axis_env)
         if not return_shape:

@@ -329,7 +329,7 @@ def named_vmap(
     where = f"{transform} of {format_code_position(fun)}" if transform == "vmap" else transform
 
     @api_boundary
-    @wraps(fun)
+    @wraps(fun, summary="Vectorized version of")
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))
         in_dims, size = resolve_in_axes(where, in_axes, args, kwargs, axis_size, lambda: positional_parameters(fun))

@@ -87,17 +87,27 @@ def function_name(fun: object) -> str:
     return name if name and isinstance(name, str) else type(fun).__name__
 
 
-def wraps(fun: Callable) -> Callable[[Callable], Callable]:
+def wraps(fun: Callable, *, name: str = "", summary: str = "") -> Callable[[Callable], Callable]:
     """`functools.wraps` for callables of a user, whose attributes may have values that functions refuse.
 
     The stages of a compiled function are not copied: `vmap(jit(f)).lower` would lower `f` itself.
+
+    Args:
+      fun: the function.
+      name: the transformation, as in `make_jaxpr(f)`, if it is part of the names of the wrapper.
+      summary: the beginning of the docstring of the wrapper, which the name of `fun` completes, if `fun` has one.
     """
     fits = lambda name: isinstance(getattr(fun, name, None), _ATTRIBUTE_TYPES.get(name, object))
     finish = functools.wraps(fun, list(filter(fits, functools.WRAPPER_ASSIGNMENTS)), ())
 
     def wrap(wrapper: Callable) -> Callable:
         vars(wrapper).update((k, v) for k, v in getattr(fun, "__dict__", {}).items() if k not in STAGE_ATTRIBUTES)
-        return finish(wrapper)
+        finish(wrapper)
+        if name:
+            wrapper.__name__, wrapper.__qualname__ = f"{name}({wrapper.__name__})", f"{name}({wrapper.__qualname__})"
+        if summary and wrapper.__doc__:
+            wrapper.__doc__ = f"{summary} {function_name(fun)}.\n\nOriginal documentation:\n\n{wrapper.__doc__}"
+        return wrapper
 
     return wrap
 
