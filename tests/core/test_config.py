@@ -446,3 +446,8 @@ def test_a_mesh_set_without_a_block_lasts_until_the_block_around_it_ends():
     assert phalanx.sharding.get_mesh() is one
     phalanx.set_mesh(None)
     assert phalanx.sharding.get_mesh().empty
+
+
+def test_the_global_value_of_an_option_is_that_outside_of_blocks():
+    with phalanx.numpy_rank_promotion("raise"):
+        assert (phalanx.numpy_rank_promotion.value, phalanx.numpy_rank_promotion.get_global()) == ("raise", "allow")

@@ -447,3 +447,14 @@ def test_an_array_like_a_placed_struct_is_placed_alike():
     sharding = NamedSharding(auto_mesh((2,), ("x",)), P("x"))
     like = phalanx.ShapeDtypeStruct((4, 4), "float32", sharding=sharding)
     assert jnp.zeros_like(like).sharding is sharding
+
+
+def test_copies_of_arrays_of_other_libraries_to_the_host_are_started_too():
+    class Foreign:
+        started = 0
+
+        def copy_to_host_async(self):
+            self.started += 1
+
+    x = Foreign()
+    assert phalanx.copy_to_host_async([1, x, "text"])[1] is x and x.started == 1

@@ -18,6 +18,7 @@ from phalanx.core.error_classes import (
     ArgumentError,
     ArgumentTypeError,
     ConcretizationTypeError,
+    DeletedArrayError,
     TraceError,
     TracerArrayConversionError,
     TracerBoolConversionError,
@@ -458,7 +459,7 @@ def test_donating_an_array_that_is_also_another_argument_is_an_error(count):
     add = phalanx.jit(lambda x, y: x + y, donate_argnums=0)
     mesh = phalanx.sharding.Mesh(phalanx.devices()[:count], ("x",))
     x = phalanx.device_put(jnp.ones(8), phalanx.NamedSharding(mesh, phalanx.P("x")))
-    with pytest.raises(ArgumentError) as e:
+    with pytest.raises(DeletedArrayError) as e:
         add(x, x)
     assert str(e.value) == (
         "call of a compiled function: expected a donated array to be passed once, got one that is another "

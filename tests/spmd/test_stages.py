@@ -234,3 +234,16 @@ def test_a_compiled_stage_is_called_without_leading_static_arguments():
     np.testing.assert_array_equal(compiled(jnp.asarray(X)), 3 * X)
     with pytest.raises(ArgumentTypeError, match="static argument"):
         f(X, X)
+
+
+def test_make_jaxpr_names_the_function_that_it_traces():
+    def f(x):
+        return x
+
+    traced = phalanx.make_jaxpr(f)
+    assert (traced.__name__, traced.__qualname__) == ("make_jaxpr(f)", f"make_jaxpr({f.__qualname__})")
+
+
+def test_types_of_data_on_the_host_keep_their_dtype():
+    for dtype in (np.bytes_, np.dtype(object), np.str_):
+        assert phalanx.ShapeDtypeStruct((2,), dtype).dtype == np.dtype(dtype)

@@ -412,3 +412,9 @@ def test_cotangents_of_integers_have_no_effect():
     assert f_vjp(phalanx.tree.map(jnp.ones_like, y))[0].tolist() == [2, 2, 2]
     with pytest.raises(ValueError, match=r"cotangent\[1\]: expected a value of type float0\[3\]"):
         f_vjp((y[0], jnp.ones(4, int)))
+
+
+def test_float0_results_of_compiled_functions_compare_like_those_of_numpy():
+    pullback = phalanx.vjp(lambda x, y: x + y, 2, 1)[1]
+    zero = np.zeros((), phalanx.float0)
+    assert all(t.dtype == phalanx.float0 and bool(t == zero) for t in phalanx.jit(pullback)(zero))

@@ -45,3 +45,16 @@ def test_another_vector_is_refused():
         "unravel, argument vector: expected float32[2], got f32[3].\n"
         "  Fix: pass a vector with the shape and dtype of the one that ravel_pytree returned."
     )
+
+
+def test_unravel_functions_of_the_same_structure_are_one_static_argument():
+    traces = []
+
+    @phalanx.jit(static_argnums=1)
+    def double(flat, unravel):
+        traces.append(flat)
+        return unravel(2 * flat)
+
+    for _ in range(2):
+        out = double(*ravel_pytree((jnp.ones(2), jnp.zeros(3))))
+    assert len(traces) == 1 and out[0].tolist() == [2.0, 2.0]

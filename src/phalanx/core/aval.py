@@ -589,7 +589,9 @@ class ShapeDtypeStruct(Typed):
         vma: Any = None,
         is_ref: bool = False,
     ):
-        dtype, shape = dtypes.canonicalize_dtype(dtype), tuple(shape)
+        # The description of data that never become an array, such as text in a checkpoint, has its dtype too.
+        on_host = (dtype.type if isinstance(dtype, np.dtype) else dtype) in (np.bytes_, np.str_, np.object_)
+        dtype, shape = np.dtype(dtype) if on_host else dtypes.canonicalize_dtype(dtype), tuple(shape)
         in_type = sharding.type_sharding(len(shape)) if hasattr(sharding, "type_sharding") else None
         aval = ShapedArray(shape, dtype, weak_type, in_type, frozenset(vma or ()))
         self._aval: Any = AbstractRef(aval) if is_ref else aval

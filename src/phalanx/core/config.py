@@ -194,6 +194,10 @@ class Option:
         """The value on this thread."""
         return current_scope().read(self.name)
 
+    def get_global(self) -> Any:
+        """The value outside of all `with` blocks."""
+        return _global_values[self.name]
+
     def __call__(self, new_val: Any = True) -> _Override:
         return _Override([self, *self.members], self.check(self.name, new_val))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from phalanx.core import ArgumentTypeError, get_aval, result_type
+from phalanx.core import ArgumentTypeError, ShapedArray, get_aval, result_type
 from phalanx.engine.traceback_filtering import api_boundary, guard_namespace as _guard
 from phalanx.lax import convert_element_type, reshape, slice_in_dim
 from phalanx.numpy import concatenate, zeros
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 
 
@@ -38,27 +39,41 @@ def ravel_pytree(pytree: PyTree) -> tuple[Any, Callable[[Any], Any]]:
         flat = concatenate([reshape(convert_element_type(x, dtype), (a.size,)) for x, a in zip(leaves, avals)])
     else:
         flat = zeros(0)
-    # Only types are kept: the closure must not hold the arrays of the original pytree alive.
-    size = sum(a.size for a in avals)
+    return flat, _Unravel(tree, tuple(avals), dtype)
+
+
+@dataclass(frozen=True)
+class _Unravel:
+    """The inverse of `ravel_pytree` for one structure; equal ones are one static argument of a compiled function.
+
+    It holds only types, which keep none of the arrays of the original pytree alive.
+
+    Args:
+      tree: the structure of the pytree.
+      avals: the types of its leaves.
+      dtype: the dtype of the vector; None without leaves.
+    """
+
+    tree: PyTreeDef
+    avals: tuple[ShapedArray, ...]
+    dtype: Any
 
     @api_boundary
-    def unravel(vector: ArrayLike) -> Any:
-        given = get_aval(vector)
-        if given.shape != (size,) or (leaves and given.dtype != dtype):
+    def __call__(self, vector: ArrayLike) -> Any:
+        given, size = get_aval(vector), sum(a.size for a in self.avals)
+        if given.shape != (size,) or (self.avals and given.dtype != self.dtype):
             raise ArgumentTypeError(
                 "unravel, argument vector",
-                expected=f"{dtype}[{size}]",
+                expected=f"{self.dtype}[{size}]",
                 got=given.str_short(),
                 fix="pass a vector with the shape and dtype of the one that ravel_pytree returned",
             )
         parts, start = [], 0
-        for a in avals:
+        for a in self.avals:
             part = reshape(slice_in_dim(vector, start, start + a.size), a.shape)
             parts.append(convert_element_type(part, a.dtype))
             start += a.size
-        return tree_unflatten(tree, parts)
-
-    return flat, unravel
+        return tree_unflatten(self.tree, parts)
 
 
 _guard(globals(), ["ravel_pytree"])

@@ -489,9 +489,9 @@ def deleted_error(array: Array, where: str = "use of an array") -> DeletedArrayE
     )
 
 
-def donated_twice_error() -> ArgumentError:
+def donated_twice_error() -> DeletedArrayError:
     """Build the error for a donated argument that is also passed as another argument."""
-    return ArgumentError(
+    return DeletedArrayError(
         "call of a compiled function",
         expected="a donated array to be passed once",
         got="one that is another argument too",

@@ -57,6 +57,8 @@ def copy_to_host_async(x: PyTree) -> Any:
     for leaf in tree_leaves(x):
         if type(leaf) is Array:
             _start_transfer(leaf)
+        elif hasattr(leaf, "copy_to_host_async"):  # an array of another library
+            leaf.copy_to_host_async()
     return x
 
 

@@ -246,7 +246,7 @@ def static(**kwargs: Any) -> Any:
       >>> tree.static(default=3).metadata["static"]
       True
     """
-    return dataclasses.field(metadata={**kwargs.pop("metadata", {}), "static": True}, **kwargs)
+    return dataclasses.field(metadata={"static": True, **kwargs.pop("metadata", {})}, **kwargs)
 
 
 def _fields(

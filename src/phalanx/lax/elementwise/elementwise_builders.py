@@ -358,7 +358,7 @@ def compare(name: str, direction: str, kinds: DtypeKinds, total: bool = False) -
 
     def lower(self: Primitive, ctx: LoweringContext, x: ir.Value, y: ir.Value) -> Any:
         dtype = ctx.avals_in[0].dtype
-        if dtype_kind(dtype) == "extended":
+        if isinstance(dtype, dtypes.KeyDtype):
             return _compare_keys(ctx, x, y, direction)
         return ctx.op(
             hlo.CompareOp, x, y, comparison_direction=_direction(direction), compare_type=_comparison(dtype, total)
