@@ -20,6 +20,7 @@ NUMBER = r"-?\d+(?:\.\d*)?(?:e[-+]?\d+)?"
 PRINTED = {
     "optax_adam": "loss 0.0000, w [ 1.  -2.   0.5], b 0.30\n",
     "optax_lbfgs": "minimum at [1. 1. 1.]\n",
+    "orbax_save": "66.0 bfloat16 7\nndarray [4. 5. 6. 7.]\n",
     "equinox_mlp": "0 0.4472\n50 0.1893\n100 0.0244\n",
     "equinox_stateful": "[-0.39200002 -0.104     ] 4.756\nTrue 6\n",
 }

@@ -46,8 +46,14 @@ LIBRARIES = (
     Library("einops", "einops", "", "einops/tests", "EINOPS_TEST_BACKENDS=numpy,jax"),
     Library("jaxtyping", "jaxtyping", "wadler_lindig beartype"),
     Library("safetensors", "safetensors.flax"),
+    Library(
+        "orbax-checkpoint",
+        "orbax.checkpoint",
+        "absl-py etils[epath,epy] typing_extensions msgpack prometheus-client pyyaml tensorstore aiofiles protobuf "
+        "humanize simplejson psutil uvloop",
+    ),
     Library("tfp-nightly", "tensorflow_probability.substrates.jax", "decorator gast cloudpickle dm-tree six absl-py"),
 )
 
 # Programs are named after the module that they use; these modules have another name than that.
-PREFIXES = {"linen": "flax", "haiku": "dm-haiku", "tfp": "tfp-nightly"}
+PREFIXES = {"linen": "flax", "haiku": "dm-haiku", "orbax": "orbax-checkpoint", "tfp": "tfp-nightly"}

@@ -37,6 +37,24 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
     PrivateNames("jax._src.api", "*", "phalanx", "jax-tutorials", "public functions in the page on primitives"),
     PrivateNames("jax._src.ad_util", "stop_gradient_p", "phalanx.lax", "lineax", "registers a transpose rule for it"),
     PrivateNames(
+        "jax.experimental.array_serialization.serialization",
+        "GlobalAsyncCheckpointManagerBase=CheckpointManagerBase",
+        _TRANSLATIONS,
+        "orbax",
+        "derives its manager from it",
+    ),
+    PrivateNames(
+        "jax.experimental.colocated_python",
+        "colocated_cpu_devices=refuse_remote_hosts colocated_python=refuse_remote_hosts",
+        _TRANSLATIONS,
+        "orbax",
+        "saves and loads on remote hosts, if there are some",
+    ),
+    PrivateNames("jax.experimental.colocated_python.func", "", _TRANSLATIONS, "orbax", "the same"),
+    PrivateNames(
+        "jax.experimental.colocated_python.serialization", "DeviceList", "jaxlib._jax", "orbax", "an annotation"
+    ),
+    PrivateNames(
         "jax.experimental.hijax",
         "HiPrim HiType aval_method register_hitype",
         _TRANSLATIONS,
@@ -82,6 +100,13 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
     PrivateNames("jax._src.dtypes", "extended finfo", "phalanx.dtypes", "flax", "the dtype of scales of fp8 layers"),
     PrivateNames("jax._src.dtypes", "DType=dtype", "numpy", "flax", "an annotation of the same dtype"),
     PrivateNames("jax._src.dtypes", "ExtendedDType supports_inf", _TRANSLATIONS, "flax", "the same dtype"),
+    PrivateNames(
+        "jax._src.distributed",
+        "global_state",
+        _TRANSLATIONS,
+        "orbax",
+        "asks whether several processes run, and for the number of this one",
+    ),
     PrivateNames("jax._src.flatten_util", "ravel_pytree", "phalanx.flatten_util", "blackjax", "it is public elsewhere"),
     PrivateNames(
         "jax._src.interpreters.mlir", "*", "phalanx.interpreters.mlir", "jax-tutorials", "the page on exporting"
@@ -116,6 +141,7 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
     PrivateNames(
         "jax._src.tree_util", "_registry=node_types", _TRANSLATIONS, "flax", "asks whether a class is a pytree node"
     ),
+    PrivateNames("jax._src.tree_util", "flatten_one_level", _TRANSLATIONS, "orbax", "looks for empty containers"),
     PrivateNames(
         "jax._src.util", "safe_map safe_zip", "phalanx.api_util", "jax-tutorials", "the page on interpreters of jaxprs"
     ),
@@ -134,4 +160,5 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
         "its tutorials set the number of CPU devices before the first use of one",
     ),
     PrivateNames("jax._src.xla_bridge", "get_backend", "phalanx.extend.backend", "jax-tutorials", "Autodidax"),
+    PrivateNames("jax.extend.ifrt_programs", "ifrt_programs", "jaxlib._jax", "orbax", "programs of remote hosts"),
 )

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from phalanx import tree
 from phalanx.core import RuleError, get_aval, state
 from phalanx.core.dtypes import canonicalize_dtype
-from phalanx.engine.client import started_clients
+from phalanx.engine.client import coordinator, process_index, started_clients
 from phalanx.engine.traceback_filtering import exclude_file, include_file, is_internal
-from phalanx.tree import is_tree_node
 
 # JAX's dict of the clients that have started, by platform.
 started_backends = started_clients()
@@ -65,10 +65,53 @@ class NodeTypes:
     """The registry of pytrees, as far as one asks it whether it contains a class."""
 
     def __contains__(self, cls: object) -> bool:
-        return isinstance(cls, type) and is_tree_node(cls)
+        return isinstance(cls, type) and tree.is_tree_node(cls)
 
 
 node_types = NodeTypes()
+
+
+def flatten_one_level(x: Any) -> tuple[Any, Any]:
+    """The children of a pytree node and its auxiliary data; a ValueError for a leaf."""
+    if (opened := tree.flatten_one_level(x)) is None:
+        raise ValueError(f"{type(x).__name__} is not a pytree node")
+    return opened
+
+
+class GlobalState:
+    """JAX's record of the distributed program of this process."""
+
+    @property
+    def client(self) -> Any:
+        """The connection to the coordination service, or None if the program is not distributed."""
+        found = coordinator()
+        return None if found is None else found.client
+
+    @property
+    def process_id(self) -> int:
+        """The number of this process."""
+        return process_index()
+
+
+global_state = GlobalState()
+
+
+class CheckpointManagerBase:
+    """Base of managers of checkpoints, which a library implements."""
+
+
+def refuse_remote_hosts(*args: Any, **kwargs: Any) -> Any:
+    """Refuse to run Python on the hosts of remote devices.
+
+    Raises:
+      RuleError: always; Phalanx controls the devices of its own processes only.
+    """
+    raise RuleError(
+        "jax.experimental.colocated_python",
+        expected="devices of the processes that run the program",
+        got="a function for the hosts of remote devices",
+        fix="start a process on each host, and connect them with distributed.initialize()",
+    )
 
 
 class HiType:

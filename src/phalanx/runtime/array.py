@@ -474,7 +474,7 @@ def copy_array(x: Array) -> Array:
         return Array(copied, x._type)
     # jaxlib copies an array over several processes in the first of them only.
     own = buffers.shards(x._live())
-    places = [single_device_sharding(d) for d in x.sharding._device_assignment if d in x.sharding.addressable_devices]
+    places = [single_device_sharding(d) for d in x.sharding._addressable_device_assignment]
     copies = buffers.copy_to_devices(own, places, semantics=always)
     return Array(buffers.from_shards(physical_aval(x.aval), x.sharding, copies, x.committed), x._type)
 

@@ -134,7 +134,12 @@ class Sharding(ShardingBase):
     @memoize_method
     def addressable_devices(self) -> frozenset[Device]:
         """The devices of this process."""
-        return frozenset(filter(is_local, self._device_assignment))
+        return frozenset(self._addressable_device_assignment)
+
+    @property
+    def _addressable_device_assignment(self) -> tuple[Device, ...]:
+        """The devices of this process, in the order of a program's partitions."""
+        return tuple(filter(is_local, self._device_assignment))
 
     @property
     def is_fully_addressable(self) -> bool:
