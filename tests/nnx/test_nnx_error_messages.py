@@ -315,13 +315,13 @@ def test_a_list_that_contains_itself_is_part_of_a_graph_but_of_no_pytree():
     )
 
 
-def test_an_initializer_whose_result_does_not_divide_among_the_devices_is_refused():
+def test_an_initializer_whose_result_has_too_few_dimensions_for_its_sharding_is_refused():
     with phalanx.set_mesh(phalanx.make_mesh((8,), ("x",))):
         refused(
             ValueError,
-            "out_sharding of a parameter: expected dimension 0 to be a multiple of 8, since PartitionSpec('x', None) "
-            "splits it over 'x' (8), got size 3",
-            lambda: nnx.Linear(3, 3, rngs=nnx.Rngs(0), kernel_metadata={"out_sharding": ("x", None)}),
+            "out_sharding of a parameter: expected a spec of at most 2 entries for an array of shape (3, 3), got "
+            "PartitionSpec('x', None, None)",
+            lambda: nnx.Linear(3, 3, rngs=nnx.Rngs(0), kernel_metadata={"out_sharding": ("x", None, None)}),
         )
 
 

@@ -178,12 +178,12 @@ def test_arrays_that_do_not_fit_the_sharding_are_refused(mesh):
         "argument x: expected a spec of at most 2 entries for an array of shape (8, 4), got "
         "PartitionSpec('x', None, 'y').\n  Fix: drop the last entry, or give the array 3 dimensions."
     )
-    assert message(lambda: NamedSharding(mesh, P("x")).shard_shape((10,))) == (
-        "sharding of an array of shape (10,): expected dimension 0 to be a multiple of 4, since PartitionSpec('x') splits "
+    assert message(lambda: NamedSharding(mesh, P("x")).check_even((10,), "argument x")) == (
+        "argument x: expected dimension 0 to be a multiple of 4, since PartitionSpec('x') splits "
         "it over 'x' (4), got size 10.\n  Fix: pad the dimension to 12, or use None for it in the spec."
     )
-    assert message(lambda: NamedSharding(mesh, P(None, ("x", "y"))).shard_shape((8, 20))) == (
-        "sharding of an array of shape (8, 20): expected dimension 1 to be a multiple of 8, since "
+    assert message(lambda: NamedSharding(mesh, P(None, ("x", "y"))).check_even((8, 20), "argument x")) == (
+        "argument x: expected dimension 1 to be a multiple of 8, since "
         "PartitionSpec(None, ('x', 'y')) splits it over 'x' (4) and 'y' (2), got size 20.\n"
         "  Fix: pad the dimension to 24, or use None for it in the spec."
     )
@@ -192,8 +192,8 @@ def test_arrays_that_do_not_fit_the_sharding_are_refused(mesh):
         "  Fix: replace UNCONSTRAINED by axis names or None; it is valid in with_sharding_constraint only."
     )
     tiles = GSPMDSharding(mesh.flat_devices, HloSharding.iota_tile([8], [8], [0]))
-    assert message(lambda: tiles.shard_shape((9,))) == (
-        "sharding of an array of shape (9,): expected dimension 0 to be a multiple of 8, since {devices=[8]<=[8]} splits "
+    assert message(lambda: tiles.check_even((9,), "argument x")) == (
+        "argument x: expected dimension 0 to be a multiple of 8, since {devices=[8]<=[8]} splits "
         "it, got size 9.\n  Fix: pad the dimension to 16, or use None for it in the spec."
     )
     assert message(lambda: tiles.shard_shape((8, 8))) == (

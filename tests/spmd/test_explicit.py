@@ -113,7 +113,7 @@ def test_ambiguous_result_shardings_are_errors_with_types_and_fix(put):
         + fix
     )
     assert refusal(lambda: put(X, "x") + put(X, None, "x")) == (
-        "add: expected a result that is sharded evenly, and over each mesh axis once, got f32[8@x,4@x] from f32[8@x,4], "
+        "add: expected a result that is sharded over each mesh axis once, got f32[8@x,4@x] from f32[8@x,4], "
         "f32[8,4@x]." + fix
     )
     assert refusal(phalanx.jit(jnp.matmul), put(X, None, "x"), put(X.T, "x")) == (
@@ -123,10 +123,6 @@ def test_ambiguous_result_shardings_are_errors_with_types_and_fix(put):
     assert refusal(jnp.cumsum, put(X, "x"), 0) == (
         "cumsum: expected operands that are whole along each dimension that the operation mixes, got f32[8@x,4], of "
         "which f32[8@x,4] is sharded along dimension 0." + fix
-    )
-    assert refusal(lambda: jnp.pad(put(X, "x"), ((0, 1), (0, 0)))) == (
-        "pad: expected a result that is sharded evenly, and over each mesh axis once, got f32[9@x,4] from f32[8@x,4], "
-        "f32[]." + fix
     )
 
 
@@ -192,9 +188,6 @@ def test_reshard_over_axes_that_are_not_explicit_is_an_error(put, mesh):
             "axis_types=AxisType.Explicit."
         )
     assert "or after set_mesh(mesh)" in refusal(reshard, X, P("x"))
-    assert "to be a multiple of 4, since PartitionSpec('y') splits it over 'y' (4)" in refusal(
-        reshard, np.zeros(6), NamedSharding(mesh, P("y"))
-    )
     with pytest.raises(ArgumentTypeError):
         reshard(X, "x")
 

@@ -159,7 +159,8 @@ def emit_sharding_inspection(value: ir.Value, handler: Callable[[Any], Any]) -> 
 
     Args:
       value: a tensor of a program over several devices.
-      handler: called with an `HloSharding` during compilation; it must be kept alive until then, and must not raise.
+      handler: called with an `HloSharding` during compilation; it must be kept alive until then. An exception
+        ends the compilation with an `XlaRuntimeError`.
     """
     attributes = {
         "call_target_name": ir.StringAttr.get("InspectSharding"),

@@ -252,8 +252,9 @@ class _Views:
         """The dimensions of which every shard holds one element."""
         if not isinstance(self.sharding, NamedSharding):
             return []
-        shard_shape = self.sharding.shard_shape(self.shape)
-        return [d for d, axes in enumerate(self.sharding.axes(self.ndim)) if len(axes) == 1 and shard_shape[d] == 1]
+        size = self.sharding.mesh.shape
+        dims = enumerate(self.sharding.axes(self.ndim))
+        return [d for d, axes in dims if len(axes) == 1 and size[axes[0]] == self.shape[d]]
 
     @property
     def indices(self) -> tuple[Any, ...]:

@@ -3,12 +3,17 @@
 An `Array` is a buffer of the engine and an interned `ArrayType`: the abstract value, the sharding, and whether the user
 chose the sharding. A compiled call therefore compares its arguments with earlier ones by address. The value on the host
 is assembled from one replica, at most once, and kept.
+
+The shards of a buffer have one size. If the sharding does not divide a dimension evenly, the buffer is padded at the
+end of that dimension: `buffer_aval` is its type. Padding is added where a buffer is made (`transfer`,
+`spmd.make_array`, the results of compiled programs) and removed where it is read (here, the start of such programs).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,11 +29,35 @@ from phalanx.core import (
     physical_aval,
 )
 from phalanx.core.array_operators import Operators
-from phalanx.engine import Cache, Device, XlaRuntimeError, buffers, memoize, traceback_filtering, unwrap_callback_error
+from phalanx.engine import (
+    Cache,
+    Device,
+    Hook,
+    XlaRuntimeError,
+    buffers,
+    memoize,
+    traceback_filtering,
+    unwrap_callback_error,
+)
 from phalanx.runtime.layout import Format, Layout
-from phalanx.sharding import SingleDeviceSharding
+from phalanx.sharding import SingleDeviceSharding, index_shape
 from phalanx.tree import tree_leaves
 
+
+class GeneralTransfers(Protocol):
+    """Transfers that `spmd` implements."""
+
+    def move(self, x: Array, wanted: ArrayType) -> Array:
+        """Reshard an array between several devices."""
+
+    def put(self, values: Sequence[Any], shardings: Sequence[Any]) -> list[Array]:
+        """Transfer values of any kind to shardings, as `device_put` does."""
+
+    def resize(self, x: Array, shape: Sequence[int]) -> Array:
+        """Cut an array on one device, or pad it with zeros, at the end of each dimension."""
+
+
+general_transfers = Hook[GeneralTransfers]("phalanx.spmd.array_resharding", "phalanx.spmd.device_put")
 _types: Cache[tuple, ArrayType] = Cache("runtime.array_types", weak="values")
 _find_reference = _types.get_reference
 
@@ -64,8 +93,20 @@ class ArrayType:
         self.aval, self.sharding, self.committed = aval, sharding, committed
         return self
 
+    @property
+    def buffer_aval(self) -> ShapedArray:
+        """The type of the engine's buffer."""
+        return buffer_aval(self.aval, self.sharding)
+
     def __repr__(self) -> str:
         return f"ArrayType({self.aval}, {self.sharding}{', committed' if self.committed else ''})"
+
+
+def buffer_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
+    """The type of the buffer of an array: random keys as words, and padded where shards would differ in size."""
+    aval = physical_aval(aval)
+    shape = sharding.padded_shape(aval.shape)
+    return aval if shape == aval.shape else ShapedArray(shape, aval.dtype)
 
 
 class _ArrayMeta(type):
@@ -154,17 +195,21 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     @property
     def addressable_shards(self) -> list[Shard]:
-        """The shards on this process's devices; their arrays share memory with this one."""
+        """The shards on this process's devices; their arrays share memory with this one, unless they are padded in it.
+
+        Where a dimension is not split evenly, the last shards are smaller, or empty.
+        """
         buffer = self._live()
         if hasattr(self, "_shards"):
             return [*self._shards]
         here = [s for s in self.sharding.shards(self.shape) if s.device in self.sharding.addressable_devices]
         aval = self.aval.with_shape(self.sharding.shard_shape(self.shape))
-        types = [ArrayType(aval, single_device_sharding(s.device), True) for s in here]
-        self._shards = [
-            Shard(s.device, s.index, s.replica_id, Array(piece, type))
-            for s, piece, type in zip(here, buffers.shards(buffer, exposed=True), types, strict=True)
-        ]
+        self._shards = []
+        for s, piece in zip(here, buffers.shards(buffer, exposed=True), strict=True):
+            shard = Array(piece, ArrayType(aval, single_device_sharding(s.device), True))
+            held = index_shape(s.index, self.shape)
+            data = shard if held == aval.shape else general_transfers.resize(shard, held)
+            self._shards.append(Shard(s.device, s.index, s.replica_id, data))
         return [*self._shards]
 
     @property
@@ -296,20 +341,22 @@ class Array(Operators, metaclass=_ArrayMeta):
         if sharding.is_fully_replicated:
             return buffers.to_host(buffers.replica(buffer))
         # One replica of each shard: reading all replicas would transfer the same data several times.
-        pairs = zip(sharding.shards(self.shape), buffers.shards(buffer), strict=True)
+        padded = sharding.padded_shape(self.shape)
+        pairs = zip(sharding.shards(padded), buffers.shards(buffer), strict=True)
         first = [(s.index, piece) for s, piece in pairs if s.replica_id == 0]
         # All transfers are started before the first is awaited, so that they overlap.
         for _, piece in first:
             buffers.copy_to_host_async(piece)
         parts = [buffers.to_host(piece) for _, piece in first]
         words = parts[0]  # An element of a key dtype is an array of words.
-        shape = (*self.shape, *words.shape[self.ndim :])
-        order = sharding.contiguous_order(self.shape) if words.nbytes >= buffers.WORTH_SHARING else None
+        shape = (*padded, *words.shape[self.ndim :])
+        order = sharding.contiguous_order(padded) if words.nbytes >= buffers.WORTH_SHARING else None
         if order is not None and (shared := buffers.side_by_side([parts[i] for i in order], shape)) is not None:
-            return shared
+            return shared if padded == self.shape else _cut(shared, self.shape)
         whole = np.empty(shape, words.dtype)
         for (index, _), part in zip(first, parts, strict=True):
             whole[index] = part
+        whole = whole if padded == self.shape else _cut(whole, self.shape)
         # The value is cached on the array, so a user who wrote to it would change later reads.
         whole.flags.writeable = False
         return whole
@@ -460,6 +507,13 @@ traceback_filtering.guard_methods(
 )
 
 
+def _cut(padded: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """The values of an array in the contents of its padded buffer, as a read-only contiguous array."""
+    value = np.ascontiguousarray(padded[tuple(map(slice, shape))])
+    value.flags.writeable = False
+    return value
+
+
 @memoize("runtime.single_device_shardings", 65536)
 def single_device_sharding(device: Device) -> SingleDeviceSharding:
     """The sharding of an array on one device."""
@@ -476,7 +530,7 @@ def copy_array(x: Array) -> Array:
     own = buffers.shards(x._live())
     places = [single_device_sharding(d) for d in x.sharding._addressable_device_assignment]
     copies = buffers.copy_to_devices(own, places, semantics=always)
-    return Array(buffers.from_shards(physical_aval(x.aval), x.sharding, copies, x.committed), x._type)
+    return Array(buffers.from_shards(x._type.buffer_aval, x.sharding, copies, x.committed), x._type)
 
 
 def deleted_error(array: Array, where: str = "use of an array") -> DeletedArrayError:

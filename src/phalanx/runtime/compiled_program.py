@@ -203,6 +203,7 @@ def lower(
     committed: bool = False,
     platform: str | None = None,
     slice_threshold: int = SLICED_FROM,
+    chooses_results: bool = True,
 ) -> LoweredProgram:
     """Lower a jaxpr for devices.
 
@@ -217,6 +218,7 @@ def lower(
       committed: whether the results are committed to these devices.
       platform: another platform than that of the devices, to inspect the module for it.
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
+      chooses_results: whether to ask the partitioner for the shardings of results that may be uneven.
     """
     device_platform = client.platform_name(devices[0].platform)
     is_attached = platform in (None, device_platform) and not isinstance(devices[0], PlaceholderDevice)
@@ -260,6 +262,7 @@ def lower(
             is_portable=platform not in custom_call_partitioner.PLATFORMS,
             is_attached=is_attached,
             slice_threshold=slice_threshold,
+            chooses_results=chooses_results and is_attached,
         )
     if config.dump_ir_to:
         _dump(module, config.dump_ir_to, name)
@@ -267,7 +270,7 @@ def lower(
     # The user's function closes over these values, so a transfer guard must not refuse them.
     with explicit_transfer(), preserve_wide_types(program):
         placed = [transfer.put(c, replicated)._buffer for c in constants] if is_attached else []
-    return LoweredProgram(
+    lowered = LoweredProgram(
         program=program,
         module=module,
         kept=kept,
@@ -279,6 +282,20 @@ def lower(
         donated=tuple(donated),
         committed=committed,
         is_attached=is_attached,
+    )
+    if not module.chosen_results:
+        return lowered
+    return lower(
+        program,
+        devices,
+        in_shardings,
+        _choose_results(lowered),
+        donated=donated,
+        keep_unused=keep_unused,
+        name=name,
+        committed=committed,
+        slice_threshold=slice_threshold,
+        chooses_results=False,
     )
 
 
@@ -300,6 +317,32 @@ def _apply_typed_shardings(
     return [
         s if s is not None else NamedSharding(mesh, _full_spec(v.aval))
         for v, s in zip(program.outvars, declared, strict=True)
+    ]
+
+
+def _choose_results(lowered: LoweredProgram) -> list:
+    """The shardings of outputs, completed by those that the partitioner chooses.
+
+    `module.chosen_results` names the outputs for which it chooses; compiling ends when it has.
+    """
+    module = lowered.module
+    try:
+        compiler.compile_module(
+            module.module,
+            lowered.devices,
+            propagate_to_outputs=[s is None for s in lowered.out_shardings],
+            host_callbacks=module.host_callbacks,
+            options=_QUICK,
+            is_cacheable=False,
+        )
+    except XlaRuntimeError:
+        if None in module.chosen_results.values():
+            raise
+    chosen = _name_results(lowered, [module.chosen_results.get(i) for i in range(len(lowered.out_shardings))])
+    shapes = [physical_aval(v.aval).shape for v in lowered.program.outvars]
+    return [
+        s if declared is not None or (s is not None and s.shard_shape(shape) != shape) else None
+        for s, declared, shape in zip(chosen, lowered.out_shardings, shapes, strict=True)
     ]
 
 
@@ -441,7 +484,7 @@ def _watch_launches(run: Callable, lowered: LoweredProgram) -> Callable:
 
 def _make_result_handler(t: ArrayType) -> Any:
     """The engine's handler that makes the buffer of a result."""
-    aval = physical_aval(t.aval)
+    aval = t.buffer_aval
     if 0 not in aval.shape or t.sharding.is_fully_replicated or not t.sharding.is_fully_addressable:
         return buffers.result_handler(aval, t.sharding, t.committed)
     # XLA replicates a result without elements, whatever sharding was requested.
@@ -486,31 +529,41 @@ def _check_buffers(run: Callable, donated: Sequence[int]) -> Callable:
 
 
 def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
-    mesh = _result_mesh(lowered)
-    # Without repetitions, since each result is compared with all of them: the leaves of a model share a few shardings.
-    pairs = zip(lowered.program.invars, lowered.in_shardings, strict=False)
-    inputs = dict.fromkeys((s, v.aval.ndim) for v, s in pairs if isinstance(s, NamedSharding))
-    out = []
-    if len(lowered.devices) == 1:
-        # XLA reports no shardings for one device. A program over a mesh of one device keeps its results on that mesh.
-        only = transfer.single_device_sharding(lowered.devices[0])
-        for v, s in zip(lowered.program.outvars, lowered.out_shardings, strict=True):
-            ndim = v.aval.ndim
-            alone = only if mesh is None else _complete_spec(v.aval, mesh, [()] * ndim)
-            out.append(_as_input(inputs, alone, ndim) if s is None else s)
-        return out
     if not lowered.program.outvars:
         return []  # jaxlib reports one sharding even if there are no results.
-    found: Any = compiler.executable_shardings(executable)[1]
+    if len(lowered.devices) > 1:
+        found: Any = compiler.executable_shardings(executable)[1]
+        return _name_results(lowered, found)
+    # XLA reports no shardings for one device. A program over a mesh of one device keeps its results on that mesh.
+    mesh, inputs = _result_mesh(lowered), _named_inputs(lowered)
+    only = transfer.single_device_sharding(lowered.devices[0])
+    out = []
+    for v, s in zip(lowered.program.outvars, lowered.out_shardings, strict=True):
+        ndim = v.aval.ndim
+        alone = only if mesh is None else _complete_spec(v.aval, mesh, [()] * ndim)
+        out.append(_as_input(inputs, alone, ndim) if s is None else s)
+    return out
+
+
+def _named_inputs(lowered: LoweredProgram) -> dict[tuple[NamedSharding, int], None]:
+    """The named shardings of the inputs, each with a rank."""
+    # Without repetitions, since each result is compared with all of them: the leaves of a model share a few shardings.
+    pairs = zip(lowered.program.invars, lowered.in_shardings, strict=False)
+    return dict.fromkeys((s, v.aval.ndim) for v, s in pairs if isinstance(s, NamedSharding))
+
+
+def _name_results(lowered: LoweredProgram, found: Sequence[Any]) -> list:
+    """The shardings of results: the declared ones, or those that the partitioner chose; None where it did not."""
+    mesh, inputs, out = _result_mesh(lowered), _named_inputs(lowered), []
     for v, s, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
         ndim = physical_aval(v.aval).ndim
-        if s is None:
+        if s is None and chosen is not None:
             over = mesh if v.aval.type_sharding is None else v.aval.type_sharding.mesh.on(lowered.devices)
             s = from_hlo_sharding(chosen, lowered.devices, over, ndim)
             if isinstance(s, NamedSharding):
                 s = _complete_spec(v.aval, s.mesh, s.axes(ndim))
             s = _as_input(inputs, s, ndim)
-        out.append(reorder_devices(s, lowered.devices, ndim))
+        out.append(s and reorder_devices(s, lowered.devices, ndim))
     return out
 
 

@@ -11,6 +11,7 @@ of memory; `compiled_program` compiles such modules, and custom partitioning mak
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -38,6 +39,8 @@ from phalanx.core import (
     trace_to_jaxpr,
 )
 from phalanx.engine import Hook, func, hlo, i32, ir, mlir
+from phalanx.engine.callbacks import emit_sharding_inspection
+from phalanx.runtime.array import buffer_aval
 from phalanx.runtime.device_assignment import named_sharding
 from phalanx.runtime.memory_kinds import annotate_memories, place_in_memory
 from phalanx.runtime.module_context import ORDER_TOKEN, PLATFORM, ModuleContext, PlatformRequested
@@ -353,8 +356,13 @@ def emit_function(
     ordered = [] if is_public else effects.ordered(program.effects)
     token = module.type(ORDER_TOKEN) if ordered else None
     leading = module.leading
-    in_types = [t for _, t in leading] + [token] * len(ordered) + [module.type(v.aval) for v in program.invars]
-    out_types = [token] * len(ordered) + [module.type(v.aval) for v in program.outvars]
+    padded_ins = _find_padded(program.invars, in_shardings if is_public else ())
+    padded_outs = _find_padded(program.outvars, out_shardings if is_public else ())
+    module.has_uneven |= bool(padded_ins or padded_outs)
+    inputs = [module.type(padded_ins.get(i, v.aval)) for i, v in enumerate(program.invars)]
+    results = [module.type(padded_outs.get(i, v.aval)) for i, v in enumerate(program.outvars)]
+    in_types = [*(t for _, t in leading), *[token] * len(ordered), *inputs]
+    out_types = [*[token] * len(ordered), *results]
     with ir.InsertionPoint(module.module.body), ir.Location.unknown():
         function = func.FuncOp(to_symbol(name), ir.FunctionType.get(in_types, out_types))
     function.attributes["sym_visibility"] = ir.StringAttr.get("public" if is_public else "private")
@@ -366,6 +374,8 @@ def emit_function(
     ctx.tokens = {effect: next(arguments) for effect in ordered}
     env = dict(zip(program.invars, arguments, strict=True))
     with ir.InsertionPoint(block), ir.Location.unknown():
+        for v in map(program.invars.__getitem__, padded_ins):
+            env[v] = _remove_padding(env[v], physical_aval(v.aval).shape)
         known = {env[v]: s for v, s in zip(program.invars, in_shardings) if s is not None}
         module.known_shardings.update(known)
         module.inferred_shardings.update(known)
@@ -378,11 +388,50 @@ def emit_function(
             if s is not None and module.num_partitions > 1 and (v.aval, s) not in alike:
                 outputs[i] = reshard_to(ctx, outputs[i], physical_aval(v.aval), s)
         if is_public:
+            if module.has_uneven and module.is_partitioned:
+                _inspect_results(module, program, outputs, out_shardings)
+            for i, padded in padded_outs.items():
+                outputs[i] = _add_padding(ctx, outputs[i], physical_aval(program.outvars[i].aval).shape, padded)
             outputs = [
                 x if m is None else place_in_memory(x, m) for x, m in itertools.zip_longest(outputs, module.memories)
             ]
         func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
     return function
+
+
+def _find_padded(variables: Sequence[Any], shardings: Sequence[Any]) -> dict[int, ShapedArray]:
+    """The types of the padded buffers among the parameters or results of a program, by number."""
+    avals = {i: (v.aval, buffer_aval(v.aval, s)) for i, (v, s) in enumerate(zip(variables, shardings)) if s is not None}
+    return {i: padded for i, (aval, padded) in avals.items() if padded.shape != physical_aval(aval).shape}
+
+
+def _remove_padding(x: ir.Value, shape: Sequence[int]) -> Any:
+    """Cut the value of a parameter out of its padded buffer; XLA masks the padding where an operation would read it."""
+    return hlo.slice(x, [0] * len(shape), shape, [1] * len(shape))
+
+
+def _add_padding(ctx: LoweringContext, x: ir.Value, shape: Sequence[int], padded: ShapedArray) -> Any:
+    high = [n - size for n, size in zip(padded.shape, shape, strict=True)]
+    zero = ctx.constant(np.zeros((), padded.dtype), ShapedArray((), padded.dtype))
+    return hlo.pad(x, zero, [0] * len(high), high, [0] * len(high))
+
+
+def _inspect_results(
+    module: ModuleContext, program: Jaxpr, outputs: Sequence[ir.Value], out_shardings: Sequence[Any]
+) -> None:
+    """Ask for the shardings of results that the partitioner chooses, in a program with uneven shardings.
+
+    The results of an executable are sharded evenly: XLA replicates what does not divide. So the program is compiled
+    twice, the second time with the shardings reported here as declared ones, for which results are padded.
+    """
+    if module.chosen_results is None:
+        return
+    for i, (v, s) in enumerate(zip(program.outvars, out_shardings, strict=True)):
+        if s is None and v.aval.shape:
+            module.chosen_results[i] = None
+            notify = functools.partial(module.report_result, i)
+            module.add_keepalive(notify)
+            emit_sharding_inspection(outputs[i], notify)
 
 
 def _names_shardings(program: Jaxpr) -> bool:
@@ -409,6 +458,7 @@ def lower_jaxpr_to_module(
     is_attached: bool = True,
     manual: Any = None,
     slice_threshold: int = SLICED_FROM,
+    chooses_results: bool = False,
 ) -> ModuleContext:
     """Lower a jaxpr without constants to a module with one public function, `main`.
 
@@ -425,6 +475,8 @@ def lower_jaxpr_to_module(
       is_attached: whether this process can run the module.
       manual: for a jaxpr that each device of a mesh runs, the mesh and its manual axes, which collectives read.
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
+      chooses_results: whether to ask the partitioner for the shardings of results that may be uneven; if there are any,
+        `chosen_results` of the module has entries, and the module is compiled for the answers only.
     """
     with pause_collector(), preserve_wide_types(program), mlir.make_context(), ir.Location.unknown():
         module = ModuleContext(
@@ -438,6 +490,7 @@ def lower_jaxpr_to_module(
             manual=manual,
         )
         module.memories = memories[1]
+        module.chosen_results = {} if chooses_results else None
         parameters = sharding_attributes(module, program.invars, in_shardings)
         function = emit_function(
             module,

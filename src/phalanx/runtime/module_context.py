@@ -28,6 +28,10 @@ class PlatformRequested(Exception):
 ORDER_TOKEN = ShapedArray((), np.dtype(np.int32))
 
 
+class ResultsChosen(Exception):
+    """Raised in a callback of the partitioner to end a compilation that only finds the shardings of results."""
+
+
 class Inspection:
     """A request to report the sharding that the compiler chooses for a value.
 
@@ -100,6 +104,9 @@ class ModuleContext:
         self.keep_alive: list[Any] = []
         self.device_assignment: Any = devices
         self.memories: Sequence[str | None] = ()  # of the results of `main`; None for the default memory
+        self.has_uneven = False  # whether a sharding that is known before partitioning does not divide its dimensions
+        # The partitioner's shardings of results by number, None until they are reported; None if it is not asked.
+        self.chosen_results: dict[int, Any] | None = None
         self.typed_shardings: dict[Any, Any] = {}  # of values that are constrained to the sharding in their type
         self.manual = manual  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # of collectives
@@ -148,6 +155,13 @@ class ModuleContext:
         ).results[0]
         self.typed_shardings[x] = aval.type_sharding
         return x
+
+    def report_result(self, number: int, sharding: Any) -> None:
+        """Record the partitioner's sharding of a result, and end the compilation with an error once all are known."""
+        assert self.chosen_results is not None, "the module asks for the shardings of its results"
+        self.chosen_results[number] = sharding
+        if None not in self.chosen_results.values():
+            raise ResultsChosen
 
     def add_keepalive(self, thing: Any) -> None:
         """Keep an object alive as long as this module."""

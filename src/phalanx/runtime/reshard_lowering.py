@@ -58,6 +58,8 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
     """
     module = ctx.module
     attribute = sdy_sharding(module, sharding, aval.ndim)
+    is_uneven = sharding.padded_shape(aval.shape) != aval.shape
+    module.has_uneven |= is_uneven
     held = module.typed_shardings.get(x) or module.inferred_shardings.get(x)
     is_unreduced = held is not None and bool(held.unreduced_over)
     if sharding.unreduced_over and (between := _find_step_to_terms(module, x, held, sharding)) is not None:
@@ -67,6 +69,7 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
         or sharding.unreduced_over
         or module.is_portable
         or module.manual is not None
+        or is_uneven
         or _needs_no_call(module, x, aval, sharding)
     ):
         x = _emit_reshard(ctx, x, aval, sharding)
@@ -148,11 +151,9 @@ def _needs_no_call(module: Any, x: ir.Value, aval: ShapedArray, sharding: Shardi
         and held.mesh is sharding.mesh
         and held.spec.canonical == sharding.spec.canonical
     )
-    parts = zip(aval.shape, sharding.spec.axes_per_dim(aval.ndim), strict=True)
-    is_uneven = any(e is not UNCONSTRAINED and n % sharding.mesh.num_parts(e) for n, e in parts)
     # An argument gets a call even on such a mesh, since XLA would not reshard it in slices.
     is_row = sum(size > 1 for size in sharding.mesh.axis_sizes) == 1 and len(module.meshes) == 1
-    return is_held or is_uneven or (is_row and x not in module.arguments)
+    return is_held or (is_row and x not in module.arguments)
 
 
 def _emit_reshard(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> Any:

@@ -8,34 +8,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from phalanx.core import ShapedArray, current_scope, dtypes, get_aval, host_scalar, physical_aval
-from phalanx.engine import Cache, Hook, api_boundary, buffers, client, memoize
+from phalanx.engine import Cache, api_boundary, buffers, client, memoize
 from phalanx.runtime.array import (
     Array,
     ArrayType,
     copy_array as copy_array,
     deleted_error,
+    general_transfers as general_transfers,
     single_device_sharding as single_device_sharding,
 )
 from phalanx.runtime.memory_kinds import to_default_memory
 from phalanx.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
-
-
-class GeneralTransfers(Protocol):
-    """Transfers that `spmd` implements."""
-
-    def move(self, x: Array, wanted: ArrayType) -> Array:
-        """Reshard an array between several devices."""
-
-    def put(self, values: Sequence[Any], shardings: Sequence[Any]) -> list[Array]:
-        """Transfer values of any kind to shardings, as `device_put` does."""
-
-
-general_transfers = Hook[GeneralTransfers]("phalanx.spmd.array_resharding", "phalanx.spmd.device_put")
 
 
 def replicated_sharding(devices: Sequence[Any], shardings: Sequence[Any] = ()) -> Any:
@@ -93,7 +81,7 @@ def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
 
     With `lent`, devices may share the memory of the data, which must not be written to again.
     """
-    aval, sharding, committed = physical_aval(type.aval), type.sharding, type.committed
+    aval, sharding, committed = type.buffer_aval, type.sharding, type.committed
     dtype = aval.dtype
     # The common case has its own function without loops: it runs for each scalar and host argument.
     if sharding.num_devices == 1:
@@ -111,8 +99,11 @@ def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
     put = functools.partial(buffers.put_shards, aval, sharding, devices=list(places), committed=committed)
     is_in_runs = aval.size > 0 and sharding.contiguous_order(aval.shape) is not None
     shares = is_in_runs and not lent and _is_worth_sharing(aval, sharding)
+    is_padded = aval.shape != physical_aval(type.aval).shape
 
     def send_pieces(x: np.ndarray) -> buffers.Buffer:
+        if is_padded:
+            x = pad_to(x, aval.shape)
         if shares:
             own = buffers.aligned(aval.shape, dtype)
             own[...] = x
@@ -123,6 +114,11 @@ def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
         return put(pieces, may_alias=shares or lent, apart=is_in_runs and x.flags.c_contiguous)
 
     return send_pieces
+
+
+def pad_to(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Host data padded with zeros at the end of each dimension."""
+    return np.pad(x, [(0, padded - size) for padded, size in zip(shape, x.shape, strict=True)])
 
 
 def _is_worth_sharing(aval: ShapedArray, sharding: Any) -> bool:
@@ -173,9 +169,8 @@ def move(x: Array, sharding: Any, committed: bool) -> Array:
         return x
     if buffers.is_deleted(x._buffer):
         raise deleted_error(x)
-    aval = physical_aval(held.aval)
-    if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, aval.ndim):
-        return Array(buffers.with_sharding(x._buffer, aval, sharding), wanted)
+    if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, physical_aval(held.aval).ndim):
+        return Array(buffers.with_sharding(x._buffer, wanted.buffer_aval, sharding), wanted)
     if len(held.sharding.device_set) == 1 and len(sharding.device_set) == 1:
         return Array(buffers.copy_to_devices([x._buffer], [sharding])[0], wanted)
     return reshard(x, wanted)

@@ -161,7 +161,9 @@ class Sharding(ShardingBase):
         raise NotImplementedError
 
     def shard_shape(self, global_shape: Sequence[int], *, where: str | None = None) -> tuple[int, ...]:
-        """Shape of each shard of an array.
+        """Shape of the largest shard of an array.
+
+        Where the number of shards does not divide the size of a dimension, the last shards are smaller, or empty.
 
         Args:
           global_shape: shape of the unsharded array.
@@ -171,8 +173,8 @@ class Sharding(ShardingBase):
           The shape of a shard.
 
         Raises:
-          ShardingError: the number of shards does not divide the size of a dimension, or the sharding requires an array
-            with more dimensions.
+          ShardingError: the sharding requires an array with more dimensions; or it is unreduced, and the number of
+            shards does not divide the size of a dimension.
         """
         shape = tuple(global_shape)
         found: tuple[int, ...] | None = self._memo.get(shape)
@@ -180,11 +182,46 @@ class Sharding(ShardingBase):
             return found
         where = where or f"sharding of an array of shape {shape}"
         self._check_rank(len(shape), f"an array of shape {shape}", where)
-        sizes = [
-            size if parts == 1 else shard_size(size, parts, dim, by=self._describe_split(dim), where=where)
-            for dim, (size, parts) in enumerate(zip(shape, self.tiling(len(shape)).parts, strict=True))
-        ]
-        return cast(tuple[int, ...], self._memoize(shape, tuple(sizes)))
+        if self.unreduced_over:
+            self.check_even(shape, where)  # Shardy ends the process for uneven terms
+        parts = self.tiling(len(shape)).parts
+        return cast(
+            tuple[int, ...], self._memoize(shape, tuple([n if k == 1 else -(-n // k) for n, k in zip(shape, parts)]))
+        )
+
+    @memoize_method
+    def padded_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the buffers of an array, which are padded at the end so that all shards have the same size.
+
+        Args:
+          global_shape: shape of the unsharded array.
+
+        Returns:
+          The shape, with each size rounded up to a multiple of its number of shards; symbolic sizes are unchanged.
+        """
+        shape = tuple(global_shape)
+        if self.is_fully_replicated:
+            return shape
+        if self.unreduced_over:
+            self.check_even(shape, f"unreduced array of shape {shape}")
+        parts = self._num_parts(len(shape))
+        return tuple([-(-n // k) * k if k > 1 and isinstance(n, int) else n for n, k in zip(shape, parts)])
+
+    def check_even(self, global_shape: Sequence[int], where: str) -> None:
+        """Raise ShardingError unless all shards of an array have the same size.
+
+        Args:
+          global_shape: shape of the unsharded array.
+          where: path of the argument, or name of the operation, for the error message.
+        """
+        self._check_rank(len(global_shape), f"an array of shape {tuple(global_shape)}", where)
+        for dim, (size, parts) in enumerate(zip(global_shape, self._num_parts(len(global_shape)), strict=True)):
+            if size % parts:
+                shard_size(size, parts, dim, by=self._describe_split(dim), where=where)
+
+    def _num_parts(self, ndim: int) -> Sequence[int]:
+        """The number of shards along each dimension; 1 where the compiler chooses."""
+        return self.tiling(ndim).parts
 
     @memoize_method
     def shards(self, global_shape: Sequence[int]) -> tuple[ShardIndex, ...]:
@@ -208,7 +245,7 @@ class Sharding(ShardingBase):
         """The order of the devices in which their shards concatenate to the row-major buffer of the unsharded array.
 
         Args:
-          global_shape: shape of the unsharded array.
+          global_shape: shape of the unsharded array, padded if its shards are.
 
         Returns:
           Positions of the devices; None if a shard is not contiguous in the buffer, or has replicas.

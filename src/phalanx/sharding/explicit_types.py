@@ -181,16 +181,16 @@ class _Propagation:
                 raise self._refuse("the same sharding of dimensions that correspond to each other", "")
 
     def _check_result(self, result: ShapedArray, dims: Sequence[DimAxes], unreduced: Collection[AxisName]) -> None:
-        """Raise ShardingError if a result would be sharded unevenly, or twice over one axis."""
+        """Raise ShardingError if a result would be sharded twice over one axis, or is unreduced and uneven."""
         axes = [*unreduced, *(axis for dim in dims for axis in dim)]
         sizes = zip(result.shape, dims, strict=True)
         is_even = all(not isinstance(n, int) or n % self.mesh.num_parts(a) == 0 for n, a in sizes)
-        if is_even and len(set(axes)) == len(axes):
+        if (is_even or not unreduced) and len(set(axes)) == len(axes):
             return
         text = f"{result.drop_sharding().str_short().split('[')[0]}[{format_sharded_shape(result.shape, dims)}]"
         raise ShardingError(
             self.name,
-            expected="a result that is sharded evenly, and over each mesh axis once",
+            expected=f"a result that is sharded over each mesh axis once{', and evenly' * bool(unreduced)}",
             got=f"{text} from {_format_avals(self.avals)}",
             fix=_RESHARD,
         )

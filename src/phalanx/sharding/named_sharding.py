@@ -150,6 +150,10 @@ class NamedSharding(Sharding):
             coordinates[:, dim] = mixed_radix([position[axis] for axis in axes], [shape[axis] for axis in axes])
         return Tiling(tuple(map(self.mesh.num_parts, dims)), coordinates)
 
+    def _num_parts(self, ndim: int) -> tuple[int, ...]:
+        entries = self.spec.axes_per_dim(ndim)
+        return tuple([1 if axes is UNCONSTRAINED else self.mesh.num_parts(axes) for axes in entries])
+
     @memoize_method
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
         return axes_to_hlo(self.mesh, self.axes(num_dimensions), self.spec.unreduced)

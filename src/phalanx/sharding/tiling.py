@@ -129,11 +129,26 @@ def indices(tiling: Tiling, shape: Sequence[int], part_shape: Sequence[int]) -> 
         if tiling.parts[dim] == 1:
             columns.append([slice(None)] * len(tiling.coordinates))
             continue
-        # `part or 1`: a dimension of size 0 has shards of size 0.
-        cuts = [slice(start, min(start + part, size)) for start in range(0, part * tiling.parts[dim], part or 1)]
-        cuts = cuts or [slice(0, 0)] * tiling.parts[dim]  # a dimension of size 0
+        cuts = [slice(min(i * part, size), min((i + 1) * part, size)) for i in range(tiling.parts[dim])]
         columns.append([cuts[at] for at in tiling.coordinates[:, dim].tolist()])
     return tuple(zip(*columns, strict=True)) if columns else ((),) * len(tiling.coordinates)
+
+
+def index_shape(index: Index, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the slice of an array that an index selects.
+
+    Args:
+      index: a slice for each dimension.
+      shape: the shape of the array.
+
+    Returns:
+      The shape.
+
+    Examples:
+      >>> index_shape((slice(8, 10), slice(None)), (10, 3))
+      (2, 3)
+    """
+    return tuple([len(range(*part.indices(size))) for part, size in zip(index, shape, strict=True)])
 
 
 def replica_ids(tiling: Tiling) -> tuple[int, ...]:

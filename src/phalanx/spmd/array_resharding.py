@@ -109,7 +109,7 @@ def _check_terms(held: Sharding, sharding: Sharding) -> None:
 def _reuse_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Reuse buffers under another sharding with the same placement."""
     out = [
-        x if x._type is t and not d else Array(buffers.with_sharding(x._buffer, physical_aval(t.aval), t.sharding), t)
+        x if x._type is t and not d else Array(buffers.with_sharding(x._buffer, t.buffer_aval, t.sharding), t)
         for x, t, d in zip(arrays, types, donate, strict=True)
     ]
     _give_up_shared(arrays, donate)
@@ -264,24 +264,25 @@ def _assemble_from_own(arrays: Sequence[Array], types: Sequence[ArrayType], dona
 
 
 def _assemble_one(x: Array, wanted: ArrayType) -> Array:
-    aval = physical_aval(x.aval)
-    plan = _plan(x.sharding, wanted.sharding, aval.shape)
+    shape, aval = physical_aval(x.aval).shape, wanted.buffer_aval
+    plan = _plan(x.sharding, wanted.sharding, shape)
     held = buffers.shards(x._live())
     views = {number: buffers.to_host(held[number]) for number in plan.sources}
-    made = []
+    made, fresh = [], len(plan.parts) == len(plan.order)
     for part in plan.parts:
         # A new shard that lies within an old one is a view of it, without a copy.
-        if len(part) == 1:
-            ((number, source, _),) = part
-            made.append(views[number][source])
+        if len(part) == 1 and (view := views[part[0][0]][part[0][1]]).shape == plan.part_shape:
+            made.append(view)
+            fresh = False
             continue
         whole = buffers.aligned(plan.part_shape, aval.dtype)
+        if aval.shape != shape:
+            whole.fill(0)  # the padding
         for number, source, target in part:
             whole[target] = views[number][source]
         made.append(whole)
     # If every new shard is a new array on one device, the buffer may use its memory. A view of an old shard, or a shard
     # for two devices, must be copied.
-    fresh = all(len(part) > 1 for part in plan.parts) and len(plan.parts) == len(plan.order)
     new_shards = [made[number] for number in plan.order]
     with unguarded_transfer(_has_same_devices(x, wanted)):
         buffer = buffers.put_shards(aval, wanted.sharding, new_shards, plan.devices, wanted.committed, may_alias=fresh)

@@ -214,6 +214,8 @@ class _Operation:
 
 
 def _shard(aval: ShapedArray, sharding: Sharding) -> ShapedArray:
+    # The partition rule would see the padding of uneven shards.
+    sharding.check_even(aval.shape, "custom_partitioning, operands and results of the partition rule")
     return ShapedArray(sharding.shard_shape(aval.shape), aval.dtype)
 
 

@@ -8,10 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import DTypeError, ShapedArray, ShapeError, ShardingError, dtypes, get_aval, physical_aval
+from phalanx import lax
+from phalanx.core import (
+    DTypeError,
+    ShapedArray,
+    ShapeError,
+    ShardingError,
+    dtypes,
+    ensure_compile_time_eval,
+    get_aval,
+    physical_aval,
+)
 from phalanx.engine import buffers, explicit_transfer, memoize
 from phalanx.runtime import Array, ArrayType, Format, to_default_memory, transfer
-from phalanx.sharding import Sharding, to_sharding
+from phalanx.sharding import Sharding, index_shape, to_sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from phalanx.typing import ArrayLike, DTypeLike, PyTree
@@ -27,8 +37,24 @@ def assemble_array(shards: Sequence[Array], type: ArrayType) -> Array:
     Returns:
       The array, which shares the buffers of the shards.
     """
-    held = [shard._buffer for shard in shards]
-    return Array(buffers.from_shards(physical_aval(type.aval), type.sharding, held, type.committed), type)
+    shape = type.sharding.shard_shape(type.aval.shape)
+    held = [(x if x.shape == shape else resize(x, shape))._buffer for x in shards]
+    return Array(buffers.from_shards(type.buffer_aval, type.sharding, held, type.committed), type)
+
+
+def resize(x: Array, shape: Sequence[int]) -> Array:
+    """Cut an array on one device, or pad it with zeros, at the end of each dimension."""
+    wanted = ArrayType(x.aval.with_shape(tuple(shape)), x.sharding, x.committed)
+    before, after = physical_aval(x.aval), physical_aval(wanted.aval)
+    if not after.size:
+        return transfer.from_numpy(np.zeros(after.shape, after.dtype), wanted)
+    widths = [(0, n - held, 0) for n, held in zip(after.shape, before.shape, strict=True)]
+    with ensure_compile_time_eval():
+        resized = lax.pad(Array(x._buffer, ArrayType(before, x.sharding, True)), np.zeros((), before.dtype), widths)
+    return Array(resized._buffer, wanted)
+
+
+transfer.general_transfers.provide(resize=resize)
 
 
 def make_array_from_callback(
@@ -60,17 +86,18 @@ def make_array_from_callback(
     sharding = _as_sharding(sharding, "make_array_from_callback, sharding")
     shard_shape = sharding.shard_shape(shape, where="make_array_from_callback, sharding")
     devices, indices, numbers = _distinct_shards(sharding, shape)
+    shapes = [index_shape(index, shape) for index in indices]
     made = [data_callback(index) for index in indices]
     wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
     last: tuple = ()
-    for index, data in zip(indices, made, strict=True):
-        if type(data) is np.ndarray and (data.shape, data.dtype) == last:
+    for index, part, data in zip(indices, shapes, made, strict=True):
+        if type(data) is np.ndarray and (part, data.shape, data.dtype) == last:
             continue
         held = get_aval(data)
-        if held.shape != shard_shape:
+        if held.shape != part:
             raise ShapeError(
                 "make_array_from_callback, data_callback",
-                expected=f"values of shape {shard_shape} for {index}",
+                expected=f"values of shape {part} for {index}",
                 got=f"shape {held.shape}",
                 fix="return array[index] for the index that data_callback receives",
             )
@@ -82,7 +109,7 @@ def make_array_from_callback(
                 got=dtypes.short_name(held.dtype),
                 fix=f"convert the values that data_callback returns to {dtypes.short_name(wanted)}",
             )
-        last = held.shape, getattr(data, "dtype", None)
+        last = part, held.shape, getattr(data, "dtype", None)
     if wanted is None:
         raise DTypeError(
             "make_array_from_callback, dtype",
@@ -99,8 +126,9 @@ def make_array_from_callback(
             joined = assemble_array(shards, array_type)
         else:
             hosted = [np.asarray(data, wanted) for data in made]
+            hosted = [x if x.shape == shard_shape else transfer.pad_to(x, shard_shape) for x in hosted]
             pieces = [hosted[i] for i in numbers]
-            joined = Array(buffers.put_shards(array_type.aval, array_type.sharding, pieces, devices), array_type)
+            joined = Array(buffers.put_shards(array_type.buffer_aval, array_type.sharding, pieces, devices), array_type)
         return joined if array_type.sharding is sharding else reshard([joined], [sharding], [True])[0]
 
 
@@ -144,7 +172,7 @@ def make_array_from_single_device_arrays(
     """
     shape, where = tuple(shape), "make_array_from_single_device_arrays, arrays"
     sharding = _as_sharding(sharding, "make_array_from_single_device_arrays, sharding")
-    shard_shape = sharding.shard_shape(shape, where="make_array_from_single_device_arrays, sharding")
+    sharding.shard_shape(shape, where="make_array_from_single_device_arrays, sharding")  # raises for too few dimensions
     places = sharding.addressable_devices_indices_map(shape)
     # Keyed by device, since users may pass the shards in any order.
     by_device = {x.sharding._device_assignment[0]: x for x in arrays if x.sharding.num_devices == 1}
@@ -157,11 +185,11 @@ def make_array_from_single_device_arrays(
         )
     shards = [by_device[device] for device in places]
     wanted = dtypes.canonicalize_dtype(dtype) if dtype is not None else shards[0].dtype
-    for x in shards:
-        if x.shape != shard_shape:
+    for x, index in zip(shards, places.values(), strict=True):
+        if x.shape != (part := index_shape(index, shape)):
             raise ShapeError(
                 where,
-                expected=f"shards of shape {shard_shape}, for an array of shape {shape} with {sharding}",
+                expected=f"shards of shape {part}, for an array of shape {shape} with {sharding}",
                 got=f"shape {x.shape} on device {x.device.id}",
                 fix="pass for each device the slice in sharding.devices_indices_map(shape)",
             )
@@ -247,7 +275,9 @@ def _make_array_from_local_data(
     sizes = zip(data.shape, tiling.parts, spans, asked, strict=True)
     shape = tuple([size * parts // len(span) if want is None else want for size, parts, span, want in sizes])
     shard_shape = sharding.shard_shape(shape, where="make_array_from_process_local_data, sharding")
-    box = tuple([len(span) * part for span, part in zip(spans, shard_shape, strict=True)])
+    dims = list(zip(spans, shard_shape, shape, strict=True))
+    starts = [min(span[0] * part, n) for span, part, n in dims]
+    box = tuple([min((span[-1] + 1) * part, n) - start for (span, part, n), start in zip(dims, starts, strict=True)])
     if data.shape == shape:
         return make_array_from_callback(shape, sharding, lambda index: data[index])
     if data.shape != box:
@@ -257,7 +287,6 @@ def _make_array_from_local_data(
             got=f"shape {data.shape}",
             fix=f"pass the slice of shape {box}, or global_shape={data.shape} if local_data is the unsharded array",
         )
-    starts = [span[0] * part for span, part in zip(spans, shard_shape, strict=True)]
 
     def part(index: tuple[slice, ...]) -> np.ndarray:
         bounds = [s.indices(size) for s, size in zip(index, shape, strict=True)]

@@ -214,6 +214,7 @@ def host_local_array_to_global_array(local_inputs: PyTree, global_mesh: Mesh, ps
         local.shard_shape(np.shape(x), where=where)
         if _is_global(x) or not global_mesh.is_multi_process:
             return x if _is_global(x) else device_put(x, sharding)
+        local.check_even(np.shape(x), where)  # the part of this process becomes a part of the whole
         _check_concrete(x, "host_local_array_to_global_array")
         return _reinterpret(device_put(x, local), sharding, tuple(np.multiply(np.shape(x), scale).tolist()))
 
@@ -247,6 +248,7 @@ def global_array_to_host_local_array(global_inputs: PyTree, global_mesh: Mesh, p
         sharding.shard_shape(np.shape(x), where=where)
         if not _is_global(x):
             return x
+        sharding.check_even(np.shape(x), where)
         local, scale = _local_sharding(sharding, x.ndim)
         return _reinterpret(device_put(x, sharding), local, tuple(np.floor_divide(x.shape, scale).tolist()))
 

@@ -64,7 +64,7 @@ def make_parameter(
 
     Raises:
       ArgumentTypeError: `rngs` are no `Rngs`, or a size is no integer.
-      ShardingError: the metadata split a dimension unevenly.
+      ShardingError: the metadata have more entries than the parameter has dimensions.
     """
     if not isinstance(rngs, Rngs):
         raise ArgumentTypeError(
