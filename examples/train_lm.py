@@ -2,6 +2,7 @@
 
     phalanx demo                                              # or: python examples/train_lm.py
     phalanx demo --mesh 2x4 --resume runs/demo --steps 1000   # continues, here on another mesh
+    phalanx launch -n 2 --devices 4 --restarts 3 -- -m phalanx demo   # in two processes, again after a failure
 
 The whole program is on this page: the data, the model as plain functions on a tree of parameters, AdamW, one compiled
 training step, checkpoints, a sampler, and the export of the model to a file, from which another process completes a
@@ -12,6 +13,7 @@ they split the batch over the mesh axis "data", the attention heads and the hidd
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import sysconfig
@@ -23,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from phalanx.experimental import multihost_utils
 
 import phalanx as jax
 import phalanx.numpy as jnp
@@ -197,7 +200,7 @@ class Trainer:
         self.init = jax.jit(partial(init_state, config=config), out_shardings=self.state_shardings)
         self.step = jax.jit(step, donate_argnums=0, out_shardings=(self.state_shardings, place(P())))
         self.loss = jax.jit(partial(loss, dtype=config.dtype))
-        self.sample = jax.jit(partial(sample, dtype=config.dtype), static_argnames="length")
+        self.sample = jax.jit(partial(sample, dtype=config.dtype), static_argnames="length", out_shardings=place(P()))
 
     def put(self, batch: np.ndarray):
         """Place a batch on the mesh: each device gets its rows only."""
@@ -207,8 +210,18 @@ class Trainer:
 def make_mesh(shape: tuple[int, int]) -> Mesh:
     """Build the mesh of the default devices or, where they are too few, of virtual CPU devices."""
     size = shape[0] * shape[1]
-    devices = jax.devices() if len(jax.devices()) >= size else jax.devices("cpu")
+    devices = jax.devices() if size > 1 else jax.local_devices()
+    devices = devices if len(devices) >= size else jax.devices("cpu")
     return Mesh(np.array(devices[:size]).reshape(shape), ("data", "model"))
+
+
+def join_processes() -> tuple[int, int]:
+    """Join the other processes that `phalanx launch` has started; a mesh of the devices of all. Only one prints."""
+    jax.distributed.initialize()
+    if jax.process_index() > 0:
+        sys.stdout = open(os.devnull, "w")
+    model = 2 if jax.device_count() % 2 == 0 else 1
+    return jax.device_count() // model, model
 
 
 # ---- After training: validation, a sample ----------------------------------------------------------------------------
@@ -285,8 +298,10 @@ def progress_bar(first: int, total: int):
         yield lambda step, loss, speed: bar.update(task, completed=step, loss=loss, speed=speed / 1e3)
 
 
-def train(trainer: Trainer, state, data, config: Config, *, seed: int, until: int, out: Path | None = None):
-    """Run the steps that are left, saving every 200 of them: the last state, and the loss of each step."""
+def train(
+    trainer: Trainer, state, data, config: Config, *, seed: int, until: int, out: Path | None = None, save_every=200
+):
+    """Run the steps that are left, saving some of them: the last state, and the loss of each step."""
     losses, first, began = [], int(state["step"]), 0.0
     with progress_bar(first, until) as report:
         for step in range(first, until):
@@ -295,7 +310,7 @@ def train(trainer: Trainer, state, data, config: Config, *, seed: int, until: in
             began = began or time.perf_counter()  # Excludes the first step, which compiles.
             seconds = max(time.perf_counter() - began, 1e-9)
             report(step + 1, losses[-1], (step - first) * config.batch * config.window / seconds)
-            if out and ((step + 1) % 200 == 0 or step + 1 == until):
+            if out and ((step + 1) % save_every == 0 or step + 1 == until):
                 checkpoint.save(out, state, step=step + 1, keep=2)  # The files are written during the next steps.
     return state, losses
 
@@ -303,10 +318,11 @@ def train(trainer: Trainer, state, data, config: Config, *, seed: int, until: in
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="phalanx demo", description=__doc__.partition("\n")[0])
-    parser.add_argument("--mesh", default="4x2", metavar="DxM", help="devices along 'data' x 'model' (default: 4x2)")
+    parser.add_argument("--mesh", metavar="DxM", help="devices along 'data' x 'model' (default: 4x2, or all devices)")
     parser.add_argument("--steps", type=int, default=500, help="train up to this step (default: 500)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where checkpoints go (default: runs/demo)")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="continue the checkpoint in DIR, on any mesh")
+    parser.add_argument("--save-every", type=int, default=200, metavar="N", help="steps between checkpoints")
     parser.add_argument("--seed", type=int, default=0, help="seed of parameters, batches and sample (default: 0)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="dtype of the computation")
     parser.add_argument("--prompt", default="def main(argv=None):\n", help="what the sample continues")
@@ -314,17 +330,19 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--complete", type=Path, metavar="FILE", help="only continue the prompt by an exported model")
     parser.add_argument("--compare", type=int, default=5, metavar="N", help="steps repeated on one device (default: 5)")
     args = parser.parse_args(argv)
-    sizes = args.mesh.split("x")
+    sizes = (args.mesh or "4x2").split("x")
     if len(sizes) != 2 or not all(size.isdecimal() for size in sizes):
         parser.error(f"--mesh: expected two numbers such as 4x2, got {args.mesh!r}")
     data, model = map(int, sizes)
     if min(data, model) < 1 or Config.batch % data or Config.heads % model:
         parser.error(f"--mesh: {args.mesh} cannot split a batch of {Config.batch} and {Config.heads} heads evenly")
+    if int(os.environ.get("PHALANX_RESTART_COUNT", 0)) and checkpoint.steps(args.out):
+        args.resume = args.out  # `phalanx launch` has started the program again.
     if args.resume and not checkpoint.steps(args.resume):
         parser.error(f"--resume: there is no checkpoint in {args.resume}")
     if find_spec("tensorstore") is None:
         parser.error("checkpoints need tensorstore, which is not installed: pip install 'phalanx[demo]'")
-    args.mesh = data, model
+    args.mesh = (data, model) if args.mesh else None
     return args
 
 
@@ -345,11 +363,16 @@ def main(argv: list[str] | None = None) -> None:
         print(args.prompt + complete(args.complete, prompt, 120, args.seed).decode(errors="replace"))
         return
     out, seed = args.resume or args.out, args.seed
-    jax.config.update("jax_num_cpu_devices", args.mesh[0] * args.mesh[1])
+    if "PHALANX_PROCESS_ID" in os.environ:  # set by `phalanx launch`
+        everything = join_processes()
+        shape = args.mesh or everything
+    else:
+        shape = args.mesh or (4, 2)
+        jax.config.update("jax_num_cpu_devices", shape[0] * shape[1])
 
     data, validation, files = read_library()
     print(f"data: {files} files, {len(data) / 1e6:.1f} MB to train on, {len(validation) / 1e6:.1f} MB to validate")
-    mesh = make_mesh(args.mesh)
+    mesh = make_mesh(shape)
     trainer = Trainer(mesh, config, args.steps)
     if args.resume:
         state = checkpoint.load(out, shardings=trainer.state_shardings)  # Each device reads its part, on any mesh.
@@ -362,7 +385,9 @@ def main(argv: list[str] | None = None) -> None:
     show_placement(state, trainer.put(training_batch(data, config, seed, first)))
 
     print(f"\ntraining from step {first} to {args.steps}")
-    state, losses = train(trainer, state, data, config, seed=seed, until=args.steps, out=out)
+    state, losses = train(
+        trainer, state, data, config, seed=seed, until=args.steps, out=out, save_every=args.save_every
+    )
     if first == 0 and (count := min(args.compare, len(losses))):
         alone = Trainer(make_mesh((1, 1)), config, args.steps)
         _, expected = train(alone, alone.init(random.key(seed)), data, config, seed=seed, until=count)
@@ -375,11 +400,12 @@ def main(argv: list[str] | None = None) -> None:
     window = np.frombuffer(prompt, np.uint8)
     continuation = trainer.sample(state["params"], window, random.key(seed), length=args.length)
     print(f"\nsample:\n{args.prompt}{bytes(np.asarray(continuation)).decode(errors='replace')}")
-    exported = export_model(out / "model.phalanx", state["params"], config.dtype)
-    print(
-        f"\nmodel: {out / 'model.phalanx'}: {exported.in_avals[0].str_short()} -> {exported.out_avals[0].str_short()}"
-    )
-    print(f"a second process, from that file alone:\n{complete_elsewhere(out / 'model.phalanx', args)}")
+    params = jax.tree.map(jnp.asarray, multihost_utils.process_allgather(state["params"], tiled=True))
+    if jax.process_index() == 0:
+        exported = export_model(out / "model.phalanx", params, config.dtype)
+        types = f"{exported.in_avals[0].str_short()} -> {exported.out_avals[0].str_short()}"
+        print(f"\nmodel: {out / 'model.phalanx'}: {types}")
+        print(f"a second process, from that file alone:\n{complete_elsewhere(out / 'model.phalanx', args)}")
     print(f"\ncheckpoint: {out / str(args.steps)}; to go on: phalanx demo --resume {out} --steps {2 * args.steps}")
 
 

@@ -67,13 +67,25 @@ def test_a_failed_program_is_started_again(launch, tmp_path):
         "import os, pathlib\n"
         "mark = pathlib.Path('mark' + os.environ['PHALANX_PROCESS_ID'])\n"
         "if not mark.exists(): mark.touch(); os.kill(os.getpid(), 9)\n"
-        "print('done')\n"
+        "print('done', os.environ['PHALANX_RESTART_COUNT'])\n"
     )
     status, out, err = finish(launch(program, "-n", "2", "--restarts", "2"))
-    assert (status, out) == (0, ["[0] done", "[1] done"])
+    assert (status, out) == (0, ["[0] done 1", "[1] done 1"])
     assert err.count("phalanx launch: start again, 1 of 2") == 1
     ended = "phalanx launch: process {} of 2 ended by signal SIGKILL"
     assert ended.format(0) in err or ended.format(1) in err  # whichever was first
+
+
+def test_a_failed_program_is_started_again_with_fewer_processes(launch):
+    program = (
+        "import os, sys\n"
+        "count, number = os.environ['PHALANX_NUM_PROCESSES'], os.environ['PHALANX_PROCESS_ID']\n"
+        "if int(number) == 2: sys.exit(3)\n"
+        "print(count)\n"
+    )
+    status, out, err = finish(launch(program, "-n", "3", "--restarts", "2", "--min-processes", "1"))
+    assert status == 0 and out == ["[0] 2", "[0] 3", "[1] 2", "[1] 3"]
+    assert "phalanx launch: start again, 1 of 2, with 2 processes" in err
 
 
 def test_signals_are_passed_on(launch):

@@ -22,14 +22,15 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def launch(options: list, program: list, **variables: str) -> subprocess.CompletedProcess:
+def launch(options: list, program: list, cwd: Path | None = None) -> subprocess.CompletedProcess:
     """Run a program under `phalanx launch`, and wait for its end."""
     return subprocess.run(
         [sys.executable, "-m", "phalanx", "launch", *map(str, [*options, *program])],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PHALANX_NUM_CPU_DEVICES": "", **variables},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PHALANX_NUM_CPU_DEVICES": ""},
+        cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,  # The demo compiles for a minute in two processes of a busy machine.
     )
 
 

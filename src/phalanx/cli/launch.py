@@ -40,14 +40,17 @@ def run(argv: Sequence[str]) -> int:
     """
     args = _parse(argv)
     program = ["-m", *args.module] if args.module else args.program
-    launcher = _Launcher([sys.executable, *program], args.processes, args.devices, args.grace)
+    launcher = _Launcher([sys.executable, *program], args.devices, args.grace)
     before = {number: signal.signal(number, launcher.pass_on) for number in _PASSED_ON}
     try:
+        count, least = args.processes, min(args.processes, args.min_processes or args.processes)
         for attempt in range(args.restarts + 1):
-            status = launcher.run_once()
+            status = launcher.run_once(count, attempt)
             if status == 0 or launcher.received is not None or attempt == args.restarts:
                 break
-            _say(f"start again, {attempt + 1} of {args.restarts}")
+            count = max(least, count - 1)
+            fewer = "" if count == args.processes else f", with {count} processes"
+            _say(f"start again, {attempt + 1} of {args.restarts}{fewer}")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -65,6 +68,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--devices", type=int, metavar="N", help="CPU devices of each process (default: 1)")
     parser.add_argument(
         "--restarts", type=int, default=0, metavar="N", help="start all processes again after a failure, up to N times"
+    )
+    parser.add_argument(
+        "--min-processes",
+        type=int,
+        metavar="N",
+        help="start one process fewer after each failure, but at least N (default: as many as before)",
     )
     parser.add_argument(
         "--grace",
@@ -90,29 +99,40 @@ class _Launcher:
 
     Args:
       command: the command that each process runs.
-      count: the number of processes.
       devices: the number of CPU devices of each; None leaves it to the environment.
       grace: seconds for the others to end by themselves after a failure.
     """
 
-    def __init__(self, command: Sequence[str], count: int, devices: int | None, grace: float):
+    def __init__(self, command: Sequence[str], devices: int | None, grace: float):
         self.command = command
-        self.count = count
-        self.environ = {**os.environ, "PHALANX_NUM_PROCESSES": str(count), SERVICE_IS_RUNNING: "1"}
-        self.environ["PYTHONUNBUFFERED"] = "1"
+        self.environ = {**os.environ, SERVICE_IS_RUNNING: "1", "PYTHONUNBUFFERED": "1"}
         if devices is not None:
             self.environ["PHALANX_NUM_CPU_DEVICES"] = str(devices)
         self.grace = grace
         self.received: int | None = None
         self.processes: list[subprocess.Popen[str]] = []
 
-    def run_once(self) -> int:
-        """Start all processes, and wait until they have ended; returns the exit status."""
+    def run_once(self, count: int, attempt: int) -> int:
+        """Start some processes, and wait until they have ended.
+
+        Args:
+          count: the number of processes.
+          attempt: how often they were started before.
+
+        Returns:
+          The exit status.
+        """
         address = _free_address()
-        service = coordination_service.start(address, self.count)
+        service = coordination_service.start(address, count)
         assert service.stdin is not None
+        environ = {
+            **self.environ,
+            "PHALANX_COORDINATOR_ADDRESS": address,
+            "PHALANX_NUM_PROCESSES": str(count),
+            "PHALANX_RESTART_COUNT": str(attempt),
+        }
         try:
-            self.processes = [self._start(number, address) for number in range(self.count)]
+            self.processes = [self._start({**environ, "PHALANX_PROCESS_ID": str(i)}) for i in range(count)]
             readers = [
                 _read(stream, f"[{number}] ", to)
                 for number, process in enumerate(self.processes)
@@ -128,10 +148,10 @@ class _Launcher:
                     process.kill()
             service.stdin.close()
 
-    def _start(self, number: int, address: str) -> subprocess.Popen[str]:
+    def _start(self, environ: dict[str, str]) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.command,
-            env={**self.environ, "PHALANX_COORDINATOR_ADDRESS": address, "PHALANX_PROCESS_ID": str(number)},
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -154,7 +174,7 @@ class _Launcher:
                 if code and not status:
                     status, deadline = code if code > 0 else 128 - code, time.monotonic() + self.grace
                     ended = f"with status {code}" if code > 0 else f"by signal {signal.Signals(-code).name}"
-                    _say(f"process {number} of {self.count} ended {ended}")
+                    _say(f"process {number} of {len(self.processes)} ended {ended}")
             if time.monotonic() > deadline:
                 names = ", ".join(f"process {number}" for number in running)
                 _say(f"ending {names}, {self.grace:g} s after the failure")
