@@ -64,3 +64,10 @@ def test_a_symbolic_batch(operation, fun, args, request):
     for got, want in zip(phalanx.tree.leaves(found.call(*given)), phalanx.tree.leaves(mapped(*given)), strict=True):
         assert got.shape == want.shape and got.dtype == want.dtype
         np.testing.assert_allclose(np.asarray(got, complex), np.asarray(want, complex), rtol=1e-6, atol=1e-8)
+
+
+def test_shape_as_value_of_symbolic_dimensions():
+    sizes = phalanx.jit(lambda x: phalanx.lax.shape_as_value(x.shape))
+    spec = phalanx.ShapeDtypeStruct((*symbolic_shape("b, 2*b"), 3), "float32")
+    out = export.export(sizes)(spec).call(np.zeros((2, 4, 3), np.float32))
+    assert out.tolist() == [2, 4, 3] and out.dtype == "int32"

@@ -39,7 +39,15 @@ def test_composite_is_lowered_under_its_name():
     text = (
         phalanx.jit(
             lambda x: tangent(
-                x, x, scale=2.0, on=True, label="a", sizes=[1, 2], table=np.ones(2, np.int32), more={"k": 1}
+                x,
+                x,
+                scale=2.0,
+                on=True,
+                label="a",
+                sizes=[1, 2],
+                table=np.ones(2, np.int32),
+                more={"k": 1},
+                kind=np.dtype("float32"),
             )
         )
         .lower(X)
@@ -49,7 +57,7 @@ def test_composite_is_lowered_under_its_name():
     assert "version = 2 : i32" in text
     for attribute in (
         "label = \"a\"", "on = true", "scale = 2.000000e+00 : f64", "sizes = [1, 2]", "table = dense<1> : tensor<2xi32>",
-        "more = {k = 1 : i64}",
+        "more = {k = 1 : i64}", "kind = f32",
     ):  # fmt: skip
         assert attribute in text, attribute
 
@@ -95,7 +103,7 @@ def test_composite_error_messages():
     with pytest.raises(ArgumentTypeError) as error:
         tangent(X, X, scale=object)
     assert str(error.value) == (
-        "composite, attribute scale: expected a number, a string, a NumPy array, or a sequence or dict of these, got "
+        "composite, attribute scale: expected a number, a string, a dtype, a NumPy array, or a sequence or dict of these, got "
         "<class 'object'>.\n"
         "  Fix: pass arrays computed by the program as positional arguments."
     )

@@ -168,7 +168,7 @@ def test_invalid_calls_and_registrations_raise():
     )
     with pytest.raises(ArgumentTypeError, match="argument fn: expected a capsule with the address of a handler"):
         phalanx.ffi.register_ffi_target("name", print)
-    with pytest.raises(ArgumentTypeError, match="attribute by: expected a number, a string, a NumPy array"):
+    with pytest.raises(ArgumentTypeError, match="attribute by: expected a number, a string, a dtype, a NumPy array"):
         phalanx.ffi.ffi_call("some", INFO)(x, by=object())
     with pytest.raises(
         phalanx.ffi.TargetError, match="the kernel nobody_knows: expected one of the .* kernels for cpu"

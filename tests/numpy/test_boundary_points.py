@@ -155,3 +155,14 @@ def test_derivative_of_a_complete_qr_is_that_of_a_turning_basis():
     np.testing.assert_allclose(q_dot @ r + q @ r_dot, x_dot, atol=1e-5)
     np.testing.assert_allclose(q.T @ q_dot + q_dot.T @ q, np.zeros((4, 4)), atol=1e-5)
     np.testing.assert_allclose(q[:, 2:].T @ q_dot[:, 2:], np.zeros((2, 2)), atol=1e-5)
+
+
+def test_spacing_of_half_precision_is_the_distance_to_the_next_greater_number():
+    x = np.array([-4, -4.004, 4, -0.0, 0, -6e-8, -6.104e-5, -np.inf, 65504, -65504, 1], np.float16)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(jnp.spacing(x), np.spacing(x))
+
+
+def test_derivative_of_expm1_is_exp_where_the_result_rounds_to_minus_one():
+    slope = phalanx.grad(jnp.expm1)(-40.0)
+    np.testing.assert_allclose(slope, np.exp(np.float32(-40)), rtol=1e-6)

@@ -203,3 +203,25 @@ def test_a_requested_64_bit_dtype_that_is_truncated_warns(name, make):
 def test_joining_arrays_with_python_dtypes_does_not_warn():
     for join in (jnp.concatenate, jnp.stack, jnp.hstack):
         assert join([jnp.ones(7, "int8")], dtype=float).dtype == np.float32
+
+
+@pytest.mark.parametrize(("data", "dtype"), [("int8", "float32"), ("float16", "float16"), ("bfloat16", "bfloat16")])
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_histograms_have_the_inexact_dtype_of_the_data(data, dtype, density, weighted):
+    x = jnp.array([1, 2, 3], data)
+    for result in jnp.histogram(x, np.array([0, 2, 4]), weights=x if weighted else None, density=density):
+        assert result.dtype == dtype
+
+
+@pytest.mark.parametrize("mode", ["constant", "linear_ramp", "mean", "edge", "wrap"])
+@pytest.mark.parametrize("width", [0, 2])
+def test_padding_keeps_a_weak_type(mode, width):
+    assert jnp.pad(jnp.array(1.0)[None], width, mode=mode).weak_type
+    assert not jnp.pad(jnp.ones(1), width, mode=mode).weak_type
+
+
+def test_powers_of_narrow_integers_wrap_around():
+    x, exponents = np.array([3, 5, 2, 0], np.uint8), np.arange(60, dtype=np.uint8)[:, None]
+    np.testing.assert_array_equal(jnp.power(jnp.array(x), jnp.array(exponents)), np.power(x, exponents))
+    np.testing.assert_array_equal(jnp.vander(x, 20)[:2, 0], np.array([3, 5], np.uint8) ** np.uint8(19))

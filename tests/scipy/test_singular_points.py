@@ -50,3 +50,9 @@ def test_krylov_solvers_take_objects_that_multiply_and_matrices_of_right_hand_si
 
 def test_standardize_of_equal_elements_is_finite():
     assert np.isfinite(nn.standardize(np.full(3, -11.0 + 3e-6, "float32"))).all()
+
+
+def test_rsf2csf_rotates_as_scipy_does_where_a_matrix_is_no_schur_form():
+    t, z = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32).view(np.complex64)
+    for got, wanted in zip(linalg.rsf2csf(t, z), scipy.linalg.rsf2csf(t, z), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-5)

@@ -207,6 +207,8 @@ def test_map_and_associative_scan():
             forth, back = run(x)
             np.testing.assert_allclose(forth, np.cumsum(x, 0), rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(back, np.cumsum(x[::-1], 0)[::-1], rtol=1e-4, atol=1e-5)
+    parity = np.array([False, True, True, True, False])
+    np.testing.assert_array_equal(lax.associative_scan(jnp.logical_xor, parity), np.logical_xor.accumulate(parity))
 
 
 def test_eager_loop_over_the_same_function_compiles_once():

@@ -71,3 +71,19 @@ def test_constants_are_evaluated_at_compile_time_beside_traced_values():
     np.testing.assert_allclose(f(1.0), np.sin(1.0) * 14 + 1, rtol=1e-6)
     assert [str(eqn.primitive) for eqn in phalanx.make_jaxpr(f.__wrapped__)(1.0).eqns][:2] == ["sin", "mul"]
     np.testing.assert_allclose(phalanx.vmap(phalanx.grad(f))(jnp.ones(2)), 14 * np.cos([1.0, 1.0]), rtol=1e-6)
+
+
+def test_a_loop_under_disable_jit_does_not_change_numpy_arrays_of_its_caller():
+    start = np.array(1.0, np.float32)
+
+    def body(carry):
+        x, total = carry
+        x += 1
+        return x, total + x
+
+    def loop():
+        return lax.while_loop(lambda c: c[0] < 4, body, (start, start))
+
+    with phalanx.disable_jit():
+        assert [float(x) for x in loop()] == [4.0, 10.0]
+    assert [float(x) for x in loop()] == [4.0, 10.0] and start == 1

@@ -59,7 +59,7 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
 
     Returns:
       A function with the arguments of `decomposition`. Keyword arguments become attributes: numbers, strings, bools,
-      NumPy arrays, and nested sequences and dicts of these. Derivatives and `vmap` use the decomposition.
+      dtypes, NumPy arrays, and nested sequences and dicts of these. Derivatives and `vmap` use the decomposition.
 
     Raises:
       ArgumentTypeError: an attribute has another type, or the decomposition is not callable.
@@ -97,7 +97,7 @@ def freeze_attributes(attributes: dict[str, Any], where: str = "composite") -> t
 
 
 def _freeze(where: str, value: Any) -> Any:
-    if isinstance(value, bool | int | float | str | np.generic):
+    if isinstance(value, bool | int | float | str | np.generic | np.dtype):
         return value
     if isinstance(value, np.ndarray):
         return np.ndarray, str(value.dtype), value.shape, value.tobytes()
@@ -107,7 +107,7 @@ def _freeze(where: str, value: Any) -> Any:
         return list, tuple([_freeze(where, item) for item in value])
     raise ArgumentTypeError(
         where,
-        expected="a number, a string, a NumPy array, or a sequence or dict of these",
+        expected="a number, a string, a dtype, a NumPy array, or a sequence or dict of these",
         got=repr(value),
         fix="pass arrays computed by the program as positional arguments",
     )

@@ -255,6 +255,8 @@ def to_mlir_attribute(value: Any) -> Any:
             return i64(value)
         case float():
             return ir.FloatAttr.get(ir.F64Type.get(), value)
+        case np.dtype():
+            return ir.TypeAttr.get(mlir.dtype_to_ir(value))
         case np.ndarray():
             return mlir.dense_constant(value)
     return ir.ArrayAttr.get([to_mlir_attribute(v) for v in value])

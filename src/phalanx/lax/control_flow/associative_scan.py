@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from phalanx.core import ArgumentError, check_function, get_aval, vector_space
 from phalanx.lax.control_flow.scan import scan
+from phalanx.lax.elementwise import or_p
 from phalanx.lax.indexing.static_slice import index_in_dim, pad, slice_in_dim
 from phalanx.lax.shape import expand_dims, insert_dim, move_dim, resolve_dims, rev
 from phalanx.lax.shape.concatenate import concatenate
@@ -103,13 +106,13 @@ def _scan(combine: Callable, elems: list, axis: int) -> list:
 
 
 def _interleave(a: Any, b: Any, axis: int) -> Any:
-    """Interleave two sequences: `a` at the even positions, `b` at the odd ones, by padding both and adding."""
+    """Interleave two sequences, `a` at the even positions and `b` at the odd ones."""
     aval = get_aval(a)
     zero = aval.dtype.type(0)
     others = [(0, 0, 0)] * (aval.ndim - 1)
     ends_with_a = int(aval.shape[axis] > get_aval(b).shape[axis])
     # Interior padding spreads each sequence over every second position; the zeros of one meet the values of the other.
-    return vector_space.add(
+    return (or_p if aval.dtype == np.bool_ else vector_space.add)(
         pad(a, zero, insert_dim(others, axis, (0, 1 - ends_with_a, 1))),
         pad(b, zero, insert_dim(others, axis, (1, ends_with_a, 1))),
     )

@@ -367,10 +367,11 @@ def lower_log2(
     return hlo.divide(log_p.lower(ctx, x, accuracy=accuracy), ctx.constant(LN2, ctx.aval_out.strip_weak_type()))
 
 
-# The derivatives of exp, exp2, logistic, tan and tanh are polynomials of the result y.
+# The derivatives of exp, exp2, logistic, tan and tanh are polynomials of the result y. That of expm1 is not computed as
+# y + 1, which is 0 where y rounds to -1.
 exp_p = unary("exp", hlo.ExpOp, INEXACT, lambda t, x, y: mul_p(t, y))
 exp2_p = unary("exp2", None, INEXACT, lambda t, x, y: mul_p(t, scale_by(y, LN2)), lower=lower_exp2)
-expm1_p = unary("expm1", hlo.Expm1Op, INEXACT, lambda t, x, y: mul_p(t, add_number(y, 1)))
+expm1_p = unary("expm1", hlo.Expm1Op, INEXACT, lambda t, x, y: mul_p(t, exp_p(x)))
 log_p = unary("log", hlo.LogOp, INEXACT, lambda t, x, y: div_p(t, x))
 log2_p = unary("log2", None, INEXACT, lambda t, x, y: div_p(t, scale_by(x, LN2)), lower=lower_log2)
 log1p_p = unary("log1p", hlo.Log1pOp, INEXACT, lambda t, x, y: div_p(t, add_number(x, 1)))

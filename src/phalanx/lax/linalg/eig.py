@@ -16,6 +16,7 @@ from phalanx.lax.elementwise import (
     abs as absolute,
     add,
     complex as complex_number,
+    conj,
     convert_element_type,
     div,
     eq,
@@ -94,25 +95,32 @@ class Eig(MatrixPrimitive, name="eig", multiple=True):
         return [w[0] if len(w) == 1 else hlo.complex(*w), *[v_left] * left, *[v_right] * right]
 
     def jvp(self, primals, tangents, *, left, right, vector_derivatives, implementation):
-        if left or (right and not vector_derivatives):
+        if (left or right) and not vector_derivatives:
             raise RuleError(
                 "derivative of lax.linalg.eig",
-                expected="eigenvalues only, or right eigenvectors with enable_eigvec_derivs=True",
+                expected="eigenvalues only, or enable_eigvec_derivs=True",
                 got="left eigenvectors" if left else "right eigenvectors",
-                fix="eigenvectors have a derivative only once a norm and phase are chosen: ask for "
-                "compute_left_eigenvectors=False and enable_eigvec_derivs=True, or no vectors",
+                fix="eigenvectors have a derivative only once a norm and phase are chosen: pass "
+                "enable_eigvec_derivs=True for those of LAPACK, or ask for no eigenvectors",
             )
-        w, v = self(*primals, left=False, right=True, vector_derivatives=True, implementation=implementation)
-        # With X V = V W, the tangents obey V^-1 X_dot V = W_dot + (V^-1 V_dot) W - W (V^-1 V_dot): the diagonal is
-        # W_dot, and the off-diagonal entries divided by the gaps of the eigenvalues are V^-1 V_dot.
-        inner = solve(v, matmul(convert_element_type(tangents[0], v.dtype), v))
-        w_dot = diagonal(inner)
-        if not right:
-            return [w], [w_dot]
-        return [w, v], [w_dot, _normalize_tangent(v, matmul(v, mul(inverse_gaps(w), inner)))]
+        w, *u, v = self(*primals, left=left, right=True, vector_derivatives=True, implementation=implementation)
+        x_dot = convert_element_type(tangents[0], v.dtype)
+        w_dot, v_dot = _tangents(w, v, x_dot, vectors=right)
+        # Left eigenvectors are the right ones of X^H, whose eigenvalues are the conjugates.
+        u_dot = [_tangents(conj(w), u, adjoint(x_dot))[1] for u in u]
+        return [w, *u, *[v] * right], [w_dot, *u_dot, *[v_dot] * right]
 
 
 eig_p = Eig()
+
+
+def _tangents(w: Array, v: Array, x_dot: Array, vectors: bool = True) -> tuple:
+    """The tangents of eigenvalues and, if `vectors`, of right eigenvectors: (w_dot, v_dot)."""
+    # With X V = V W, the tangents obey V^-1 X_dot V = W_dot + (V^-1 V_dot) W - W (V^-1 V_dot): the diagonal is
+    # W_dot, and the off-diagonal entries divided by the gaps of the eigenvalues are V^-1 V_dot.
+    inner = solve(v, matmul(x_dot, v))
+    v_dot = _normalize_tangent(v, matmul(v, mul(inverse_gaps(w), inner))) if vectors else None
+    return diagonal(inner), v_dot
 
 
 def _normalize_tangent(v: Array, v_dot: Array) -> Any:
@@ -143,7 +151,7 @@ def eig(
     Args:
       x: num[*b, n, n].
       compute_left_eigenvectors, compute_right_eigenvectors: which eigenvectors to return.
-      enable_eigvec_derivs: whether to allow derivatives of the right eigenvectors, which depend on their normalization:
+      enable_eigvec_derivs: whether to allow derivatives of the eigenvectors, which depend on their normalization:
         norm 1 and a real largest component.
       implementation: the library, on backends with several.
       use_magma: the older form of `implementation`: whether CUDA devices use MAGMA, or LAPACK on the host.

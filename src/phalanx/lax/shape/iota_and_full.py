@@ -16,9 +16,13 @@ from phalanx.lax.elementwise import (
     scalar_like,
 )
 from phalanx.lax.shape.broadcast import broadcast_in_dim_p
+from phalanx.lax.shape.concatenate import concatenate
+from phalanx.lax.shape.dimension_size import dimension_size
 from phalanx.lax.shape.dims import canonicalize_shape, check_dims, dim_names
+from phalanx.lax.shape.reshape import reshape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding, sharding_for_array_like
 from phalanx.runtime.lowering import LoweringContext
+from phalanx.symbolic import is_constant_shape
 from phalanx.typing import ArrayLike, DTypeLike, Shape, ShardingLike
 
 
@@ -237,7 +241,7 @@ def shape_as_value(shape: Shape) -> Any:
     """Convert a shape to an array of its sizes.
 
     Args:
-      shape: a tuple of integers.
+      shape: a tuple of integers and symbolic dimensions.
 
     Returns:
       An int32 array of shape `(len(shape),)`.
@@ -247,4 +251,8 @@ def shape_as_value(shape: Shape) -> Any:
       >>> lax.shape_as_value((2, 3)).tolist()
       [2, 3]
     """
-    return convert_element_type_p(np.asarray(shape, np.int32), dtype=np.dtype("int32"), weak_type=False)
+    int32 = np.dtype("int32")
+    if is_constant_shape(shape):
+        return convert_element_type_p(np.asarray(shape, int32), dtype=int32, weak_type=False)
+    sizes = [np.int32(n) if type(n) is int else convert_element_type(dimension_size(n), int32) for n in shape]
+    return concatenate([reshape(n, (1,)) for n in sizes], 0)

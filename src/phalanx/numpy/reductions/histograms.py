@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError, UnsupportedArgumentError, dtypes, promotion
+from phalanx.core import ArgumentError, ShapeError, UnsupportedArgumentError, dtypes
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import linspace
@@ -104,7 +104,7 @@ def histogram_bin_edges(
       weights: ignored.
 
     Returns:
-      A vector of `bins + 1` edges.
+      A vector of `bins + 1` edges, in the inexact dtype of `a`.
 
     Raises:
       UnsupportedArgumentError: `bins` is a string.
@@ -123,7 +123,7 @@ def histogram_bin_edges(
         )
     x = array(a) if isinstance(a, list | tuple) else to_operand(a, "histogram")
     if isinstance(bins, list | tuple) or getattr(bins, "ndim", 0) == 1:
-        edges = array(bins)
+        edges = array(bins, dtypes.to_inexact_dtype(x.dtype))
         if edges.shape[0] == 0:
             raise ShapeError("histogram, argument bins", expected="edges", got="none", fix="pass two edges or more")
         return edges
@@ -161,7 +161,7 @@ def histogram(
       out_sharding: sharding of the counts, as a `Sharding` or a `PartitionSpec`; inferred from the operands by default.
 
     Returns:
-      A pair: the vector of counts, and the vector of edges.
+      A pair: the vector of counts, and the vector of edges, in the inexact dtype of `a` and `weights`.
 
     Raises:
       ArgumentError: `bins` is a string.
@@ -172,42 +172,33 @@ def histogram(
       [2.0, 1.0]
     """
     x = array(a) if isinstance(a, list | tuple) else to_operand(a, "histogram")
-    edges = histogram_bin_edges(x, bins, range, weights)
+    given = () if weights is None else (to_operand(weights, "histogram"),)
+    if weights is not None and given[0].shape != x.shape:
+        raise ShapeError(
+            "histogram, argument weights",
+            expected=f"shape {x.shape}, one for each element",
+            got=given[0].shape,
+            fix="broadcast them with phalanx.numpy.broadcast_to(weights, a.shape)",
+        )
+    operands = promote_inexact("histogram", x, *given)
+    edges = histogram_bin_edges(operands[0], bins, range)
     fill = lambda x, *given: _histogram(x, edges, given[0] if given else None, bool(density))
-    operands = (x,) if weights is None else (x, weights)
     return call_with_out_sharding(fill, operands, out_sharding, "histogram, out_sharding"), edges
 
 
 @eager_jit(static_argnames=("density",))
 def _histogram(x: Array, edges: Array, weights: Array, density: bool) -> Any:
-    # Both are compared in the wider of their dtypes, whatever promotion of dtypes is allowed.
-    flat, edges_in = (cast(v, dtypes.to_inexact_dtype(v.dtype)) for v in (ravel(x), edges))
-    common = edges_in.dtype if edges_in.dtype.itemsize > flat.dtype.itemsize else flat.dtype
-    flat, edges_in = cast(flat, common), cast(edges_in, common)
-    if weights is None:
-        weights = lax.full(flat.shape, 1, flat.dtype)
-    else:
-        weights = to_operand(weights, "histogram")
-        if weights.shape != x.shape:
-            raise ShapeError(
-                "histogram, argument weights",
-                expected=f"shape {x.shape}, one for each element",
-                got=weights.shape,
-                fix="broadcast them with phalanx.numpy.broadcast_to(weights, a.shape)",
-            )
-        weights = ravel(weights)
-    n = edges_in.shape[0]
-    i = searchsorted(edges_in, flat, side="right")
+    flat = ravel(x)
+    weights = lax.full(flat.shape, 1, flat.dtype) if weights is None else ravel(weights)
+    n = edges.shape[0]
+    i = searchsorted(edges, flat, side="right")
     # The last bin includes its right edge.
-    i = where(flat == edges_in[-1], cast(n - 1, np.dtype(np.int32)), i)
+    i = where(flat == edges[-1], cast(n - 1, np.dtype(np.int32)), i)
     # The first and the last entry count the elements outside of all bins.
     counts = lax.full((n + 1,), 0, weights.dtype).at[i].add(weights)[1:-1]
     if not density:
         return counts
-    widths = edges_in[1:] - edges_in[:-1]
-    common = promotion.join_dtypes(counts.dtype, widths.dtype)
-    counts = cast(counts, common)
-    return counts / cast(widths, common) / sum(counts)
+    return counts / (edges[1:] - edges[:-1]) / sum(counts)
 
 
 def histogram2d(

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ArgumentTypeError, dtypes
+from phalanx.core import ArgumentError, ArgumentTypeError, dtypes, get_aval
+from phalanx.lax.elementwise import as_type
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange, linspace
 from phalanx.numpy.indexing.index_expression import Index
@@ -97,6 +98,11 @@ def pad(
             got=", ".join(sorted(unknown)),
             fix=f"remove {', '.join(sorted(unknown))} from the call",
         )
+    out = _pad_by_mode(x, widths, mode, kwargs)
+    return as_type(out, x.dtype, weak_type=True) if get_aval(x).weak_type else out
+
+
+def _pad_by_mode(x: Array, widths: list, mode: str, kwargs: dict) -> Any:
     if mode in ("constant", "empty"):
         values = kwargs.get("constant_values", 0)
         if isinstance(values, int | float | complex):

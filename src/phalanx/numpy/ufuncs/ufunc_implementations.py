@@ -130,6 +130,10 @@ def spacing(x: Array) -> Array:
     info, holder = dtypes.finfo(dtype), np.dtype(f"uint{8 * dtype.itemsize}")
     whole = lax.bitcast_convert_type(lax.stop_gradient(lax.abs_p(x)), holder)
     mantissa, one = holder.type(info.nmant), holder.type(1)
+    is_half, is_negative = dtype == np.float16, signbit(x)
+    if is_half:
+        # NumPy takes the distance to the next greater number for this dtype, which has a lower exponent below -2**n.
+        whole = lax.sub_p(whole, lax.convert_element_type(lax.and_p(is_negative, lax.gt_p(whole, one)), holder))
     exponent = lax.shift_right_logical(whole, mantissa)
     least = lax.max_p(exponent, one)
     normal = lax.shift_left(lax.sub_p(lax.max_p(exponent, mantissa), mantissa), mantissa)
@@ -137,7 +141,8 @@ def spacing(x: Array) -> Array:
     step = lax.bitcast_convert_type(select_where(lax.gt_p(exponent, mantissa), normal, subnormal), dtype)
     step = select_where(lax.eq_p(whole, np.asarray(info.max, dtype).view(holder)[()]), np.inf, step)
     # As NumPy's, the spacing of a negative number is negative.
-    return select_where(lax.is_finite_p(x), select_where(signbit(x), lax.neg_p(step), step), np.nan)
+    step = step if is_half else select_where(is_negative, lax.neg_p(step), step)
+    return select_where(lax.is_finite_p(x), step, np.nan)
 
 
 def i0(x: Array) -> Array:
@@ -213,14 +218,18 @@ def _zero_where_zero(out: None, y: Array, dtype: np.dtype) -> Any:
 
 
 def power_int(x: Array, y: Array) -> Array:
-    """x ** y for integers, by squaring, exact where the power fits; 0 for negative exponents unless x is 1 or -1."""
+    """x ** y for integers, by squaring; 0 for negative exponents unless x is 1 or -1.
+
+    Exact where the power fits, and modulo the range of the dtype for exponents below 64.
+    """
     dtype = common_dtype(x, y)
     one, zero = to_numpy_scalar(1, dtype), to_numpy_scalar(0, dtype)
     out = lax.full(np.broadcast_shapes(np.shape(x), np.shape(y)), 1, dtype)
     exponent, base = y, x
     # Square and multiply. If x**y is representable, y is below the number of bits, or x is 0, 1 or -1, whose powers
-    # repeat with period 2: as many steps as the bit length of the width suffice.
-    for _ in range((8 * dtype.itemsize).bit_length()):
+    # repeat with period 2: as many steps as the bit length of the width suffice. Narrow types take six, too, so that
+    # powers which do not fit wrap around as in NumPy.
+    for _ in range(max(6, (8 * dtype.itemsize).bit_length())):
         # Multiply the powers x**(2**k) whose bit k is set in the exponent.
         out = select_where(lax.ne_p(lax.and_p(exponent, one), zero), lax.mul_p(out, x), out)
         exponent = lax.shift_right_logical_p(exponent, one)

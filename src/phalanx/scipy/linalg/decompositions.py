@@ -500,7 +500,8 @@ def _to_complex_schur(t: Array, z: Array) -> tuple:
         idle = lax.abs(low) <= eps * (lax.abs(block[0, 0]) + lax.abs(block[1, 1]))
         size = cast(lax.select(idle, lax.full_like(size, 1), size), t.dtype)
         c, s = (lax.select(idle, lax.full_like(mu, e), v / size) for v, e in ((mu, 1), (low, 0)))
-        rotation = lax.reshape(jnp.stack([lax.conj(c), lax.conj(s), -s, c]), (2, 2))
+        # SciPy's rotation for a real subdiagonal, which every real Schur form has.
+        rotation = lax.reshape(jnp.stack([lax.conj(c), s, -s, c]), (2, 2))
         # Entries left of the two columns and below the two rows are 0 in a Schur form, and are not read.
         upper = lax.dynamic_slice(t, (m - 1, 0), (2, n))
         upper = jnp.where(places >= m - 1, jnp.matmul(rotation, upper), upper)
