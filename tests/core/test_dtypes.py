@@ -201,3 +201,15 @@ def test_questions_about_one_dtype():
     assert [dtypes.itemsize_bits(d) for d in ("uint2", "float8_e5m2", "complex128")] == [2, 8, 128]
     with pytest.raises(DTypeError):
         dtypes.scalar_type_of(dtypes.KeyDtype(Generator))
+
+
+@pytest.mark.parametrize(("name", "category"), [("float6_e2m3fn", np.floating), ("float6_e3m2fn", np.floating),
+                                                ("int1", np.signedinteger), ("uint1", np.unsignedinteger)])  # fmt: skip
+def test_dtypes_without_arrays_have_categories(name, category):
+    if not hasattr(ml_dtypes, name):
+        pytest.skip("this version of ml_dtypes lacks the dtype")
+    for spec in (name, np.dtype(name)):
+        assert dtypes.issubdtype(spec, category) and dtypes.issubdtype(spec, name)
+        assert not dtypes.issubdtype(spec, np.float64)
+        with pytest.raises(DTypeError, match=f"supports, got '?{name}"):
+            dtypes.as_dtype(spec)

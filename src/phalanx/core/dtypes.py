@@ -105,9 +105,18 @@ _categories: Final[dict[np.dtype[Any], tuple[type, ...]]] = {
     **dict.fromkeys((*_SMALL_FLOATS, *_FLOATS), (np.floating, np.inexact, np.number, np.generic)),
     **dict.fromkeys(_COMPLEX, (np.complexfloating, np.inexact, np.number, np.generic)),
 }
-"""The dtypes that XLA takes, each with the abstract categories it belongs to."""
+"""The dtypes of numbers, each with the abstract categories it belongs to."""
 
 supported: Final = frozenset(_categories)
+
+# Dtypes with a name, a category and no arrays: XLA refuses 6-bit floats, and takes 1-bit integers for bools.
+_categories |= {
+    np.dtype(getattr(ml_dtypes, name)): _categories[np.dtype(alike)]
+    for name, alike in {
+        "float6_e2m3fn": np.float32, "float6_e3m2fn": np.float32, "int1": np.int8, "uint1": np.uint8,
+    }.items()
+    if hasattr(ml_dtypes, name)
+}  # fmt: skip
 
 _python_scalars: Final = {bool: np.dtype(np.bool_), int: _SIGNED[3], float: _FLOATS[3], complex: _COMPLEX[1]}
 # Without `enable_x64`, each 64-bit dtype becomes the 32-bit one of its kind, as in JAX: most accelerators have no fast
@@ -143,6 +152,14 @@ def as_dtype(spec: Any) -> Any:
       >>> as_dtype("bfloat16"), as_dtype(float)
       (dtype(bfloat16), dtype('float64'))
     """
+    dtype = _find_dtype(spec)
+    if dtype in supported or type(dtype) is KeyDtype or dtype == float0:
+        return dtype
+    raise _unsupported_error(spec)
+
+
+def _find_dtype(spec: Any) -> Any:
+    """`as_dtype`, also for dtypes that have no arrays."""
     if type(spec) is KeyDtype:
         return spec
     if isinstance(spec, type) and spec in _python_scalars:
@@ -332,10 +349,10 @@ def issubdtype(a: Any, b: Any) -> bool:
     # Two categories: their relation is that of the classes.
     if isinstance(a, type) and a in _ABSTRACT:
         return isinstance(b, type) and issubclass(a, b)
-    dtype = a if a in _categories else np.dtype(a) if not isinstance(a, str) else as_dtype(a)
+    dtype = a if a in _categories else np.dtype(a) if not isinstance(a, str) else _find_dtype(a)
     if isinstance(b, type) and b in _ABSTRACT:
         return b in _categories.get(dtype, ()) if dtype in _categories else np.issubdtype(dtype, b)
-    return dtype == (as_dtype(b) if isinstance(b, str) or not isinstance(b, np.dtype) else b)
+    return dtype == (_find_dtype(b) if isinstance(b, str) or not isinstance(b, np.dtype) else b)
 
 
 _ABSTRACT: Final = frozenset(
