@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx, optim
-from phalanx.errors import ArgumentTypeError
+from phalanx.errors import ArgumentError, ArgumentTypeError
 from phalanx.nnx import objects
 from phalanx.sharding import AxisType, PartitionSpec as P
 
@@ -150,3 +150,38 @@ def test_layers_run_on_shards_of_their_parameters_in_shard_map(how):
     whole.norm.axis_name = None
     assert np.allclose(parallel(model, x), whole(x), atol=1e-5)
     assert np.allclose(model.norm.mean.value, whole.norm.mean.value, atol=1e-6)
+
+
+def test_children_are_variables_and_objects_and_module_children_are_modules():
+    model = nnx.Sequential(nnx.Linear(2, 2, rngs=nnx.Rngs(0)))
+    layer = model.layers[0]
+    assert [name for name, _ in nnx.iter_children(layer)] == ["bias", "kernel"]
+    assert list(nnx.iter_module_children(layer)) == []
+    assert dict(nnx.iter_children(model.layers)) == dict(nnx.iter_module_children(model.layers)) == {0: layer}
+
+
+def test_an_object_is_a_leaf_of_trees_and_a_node_of_graphs():
+    class Counter(nnx.Object):
+        def __init__(self):
+            self.counts = [jnp.zeros(2)]
+
+    counter = Counter()
+    assert phalanx.tree.all_leaves([counter]) and not isinstance(nnx.Dropout(0.5), nnx.Object)
+    nnx.jit(lambda c: c.counts.append(c.counts[0] + 1))(counter)
+    assert [c.tolist() for c in counter.counts] == [[0, 0], [1, 1]]
+
+
+def test_classes_may_be_annotated_with_the_type_of_their_model():
+    assert nnx.TrainState[nnx.Linear] is nnx.TrainState and nnx.Optimizer[nnx.Linear] is nnx.Optimizer
+
+
+def test_metadata_without_the_modes_of_the_variable():
+    count = nnx.Variable(jnp.zeros(()), ref=True, unit="steps")
+    assert count.get_metadata(exclude_required=True) == {"unit": "steps"} != count.get_metadata()
+
+
+def test_an_optimizer_in_tree_mode_refuses_shared_variables():
+    w = nnx.Param(jnp.ones(2))
+    assert nnx.Optimizer(nnx.Dict(a=w), optim.sgd(0.1), wrt=nnx.Param, graph=False).graph is False
+    with pytest.raises(ArgumentError, match="the Param at .* again"):
+        nnx.Optimizer(nnx.Dict(a=w, b=w), optim.sgd(0.1), wrt=nnx.Param, graph=False)

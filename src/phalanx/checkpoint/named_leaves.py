@@ -68,7 +68,7 @@ def _flatten(tree: Any, prefix: tuple[str, ...], variable: nnx.Variable | None) 
 def _flatten_leaf(node: Any, keys: tuple[str, ...], variable: Any) -> tuple[list[NamedLeaf], Rebuild]:
     name = "/".join(keys)
     match node:
-        case nnx.Object():
+        case nnx.Pytree():
             leaves, rebuild_state = _flatten(nnx.state(node), keys, None)
 
             def update_module(values: Mapping[str, Any]) -> Any:
@@ -90,7 +90,7 @@ def _flatten_leaf(node: Any, keys: tuple[str, ...], variable: Any) -> tuple[list
 
 
 def _is_stateful(node: Any) -> bool:
-    return isinstance(node, (nnx.Object, nnx.Variable))
+    return isinstance(node, (nnx.Pytree, nnx.Variable))
 
 
 def _format_key(key: Any) -> str:
@@ -122,7 +122,7 @@ def describe_structure(tree: Any, prefix: tuple[str, ...] = ()) -> Any:
       None, a name, `{"list": [...]}`, `{"tuple": [...]}` or `{"dict": [[key, ...], ...]}`. Containers of other classes
       become dicts of their children.
     """
-    if isinstance(tree, nnx.Object):
+    if isinstance(tree, nnx.Pytree):
         return describe_structure(nnx.state(tree), prefix)
     if isinstance(tree, nnx.Variable):
         return describe_structure(tree.get_raw_value(), prefix)

@@ -164,11 +164,13 @@ if TYPE_CHECKING:
         M as M,
         Module as Module,
         iter_children as iter_children,
+        iter_module_children as iter_module_children,
         iter_modules as iter_modules,
     )
     from phalanx.nnx.objects import (
         Data as Data,
         Object as Object,
+        Pytree as Pytree,
         StaticHint as StaticHint,
         check_pytree as check_pytree,
         data as data,
@@ -272,9 +274,7 @@ if TYPE_CHECKING:
     from phalanx.nnx.views import view as view, view_info as view_info, with_attributes as with_attributes
 
     Any = AnyOf
-    Pytree = Object
     Static = StaticHint
-    iter_module_children = iter_children
     VariableState = Variable
     pure = as_pure
     vars_as = with_vars
@@ -310,8 +310,10 @@ _NAMES = {
             "PReLU RMSNorm RNN RNNCellBase RoPE Sequential SimpleCell SpectralNorm WeightNorm"
         ),
         "nnx.metrics": "Metric MultiMetric",
-        "nnx.module": "iter_children iter_modules M Module",
-        "nnx.objects": "check_pytree Data data dataclass has_data is_data Object register_data_type static StaticHint",
+        "nnx.module": "iter_children iter_module_children iter_modules M Module",
+        "nnx.objects": (
+            "check_pytree Data data dataclass has_data is_data Object Pytree register_data_type static StaticHint"
+        ),
         "nnx.rngs": (
             "fork_rngs MissingStreamError reseed restore_rngs RngCount RngKey Rngs RngState RngStream split_rngs "
             "with_rngs"
@@ -342,11 +344,9 @@ _NAMES = {
     for name in names.split()
 } | {
     "Any": ("phalanx.nnx.filters", "AnyOf"),
-    "Pytree": ("phalanx.nnx.objects", "Object"),
     "Static": ("phalanx.nnx.objects", "StaticHint"),
     "Initializer": ("phalanx.nn.initializers", "Initializer"),
     "VariableState": ("phalanx.nnx.variable", "Variable"),
-    "iter_module_children": ("phalanx.nnx.module", "iter_children"),
     "pure": ("phalanx.nnx.variable", "as_pure"),
     "vars_as": ("phalanx.nnx.graphlib", "with_vars"),
     "with_modules": ("phalanx.nnx.views", "view"),

@@ -12,7 +12,7 @@ from phalanx import numpy as jnp
 from phalanx.core import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import split_merge
-from phalanx.nnx.objects import Object
+from phalanx.nnx.objects import Pytree
 from phalanx.nnx.variable import Variable
 from phalanx.tree import register_dataclass
 from phalanx.typing import Array, ArrayLike
@@ -22,7 +22,7 @@ class MetricState(Variable):
     """A part of the state of a metric."""
 
 
-class Metric(Object):
+class Metric(Pytree):
     """The base class of metrics, with the methods `reset()`, `update(**kwargs)` and `compute()`.
 
     Examples:
@@ -168,8 +168,8 @@ class Accuracy(Average):
                 got=repr(threshold),
                 fix="pass 0.5 for probabilities of class 1, or 0.0 for logits",
             )
-        super().__init__()
         self.threshold = threshold
+        super().__init__()
 
     def update(self, *, logits: ArrayLike, labels: ArrayLike, mask: ArrayLike | None = None, **_: object) -> None:  # type: ignore[override]
         """Add predictions.

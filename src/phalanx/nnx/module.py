@@ -10,7 +10,7 @@ from phalanx.core import ArgumentTypeError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import Path, iter_entries, split_merge
 from phalanx.nnx.inspection.method_observer import observe_methods
-from phalanx.nnx.objects import Object, get_attributes
+from phalanx.nnx.objects import Pytree, get_attributes, is_root
 from phalanx.nnx.variable import Variable
 from phalanx.nnx.variable_types import Perturbation, variable_type_from_name
 from phalanx.tree import tree_map
@@ -22,7 +22,7 @@ M = TypeVar("M", bound="Module")  # for annotations of functions of modules
 CAPTURED = "__captures__"
 
 
-class Module(Object):
+class Module(Pytree):
     """The base class of models and layers: define `__init__` and `__call__`, and keep mutable state in variables.
 
     Attributes may be variables, arrays, other modules, and lists, tuples and dictionaries of these. All other
@@ -198,11 +198,11 @@ class Module(Object):
         """
         return iter_modules(self)
 
-    def iter_children(self) -> Iterator[tuple[Hashable, Module]]:
-        """Iterate over the modules that are attributes of this one.
+    def iter_children(self) -> Iterator[tuple[Hashable, Any]]:
+        """Iterate over the variables, modules and other objects that are attributes of this one.
 
         Returns:
-          An iterator of pairs (name, module).
+          An iterator of pairs (name, object).
         """
         return iter_children(self)
 
@@ -234,21 +234,37 @@ def iter_modules(module: PyTree, /, *, graph: bool | None = None) -> Iterator[tu
             yield path, value
 
 
-def iter_children(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[Hashable, Module]]:
+def iter_children(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[Hashable, Any]]:
+    """Iterate over the variables, modules and other objects in the attributes of a module or in a container.
+
+    Args:
+      node: a module or a container.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
+
+    Returns:
+      An iterator of pairs (name, object).
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> [name for name, child in nnx.iter_children(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))]
+      ['bias', 'kernel']
+    """
+    return ((key, value) for key, value in iter_entries(node) if is_root(value))
+
+
+def iter_module_children(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[Hashable, Module]]:
     """Iterate over the modules that are attributes of a module, or elements of a container.
 
     Args:
       node: a module or a container.
       graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
-    Yields:
-      Pairs (name, module).
+    Returns:
+      An iterator of pairs (name, module).
 
     Examples:
       >>> from phalanx import nnx
-      >>> [(i, type(module).__name__) for i, module in nnx.iter_children([nnx.Dropout(0.5)])]
+      >>> [(i, type(module).__name__) for i, module in nnx.iter_module_children([nnx.Dropout(0.5)])]
       [(0, 'Dropout')]
     """
-    for key, value in iter_entries(node):
-        if isinstance(value, Module):
-            yield key, value
+    return ((key, value) for key, value in iter_children(node) if isinstance(value, Module))

@@ -1,9 +1,9 @@
-"""`Object`, the base class of modules, and the marks that make attributes data or static.
+"""`Pytree`, the base class of modules, and the marks that make attributes data or static.
 
 Objects are ordinary Python objects with reference semantics. Their attributes are data (arrays, variables, other
 objects, and lists, tuples and dictionaries of these) or static. Setting an attribute of an object that a cached graph
-contains increases the object's version and the global structure version, unless one array replaces another. Users
-know `Object` as `nnx.Pytree`; `Module` and `Rngs` derive from it.
+contains increases the object's version and the global structure version, unless one array replaces another.
+`Module` and `Rngs` derive from `Pytree`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DERIVED: Any = 1  # the mark of an attribute that is data since it was a child 
 
 
 class MarkedValue:
-    """The result of `nnx.data(value)` or `nnx.static(value)`, which `Object.__setattr__` unpacks."""
+    """The result of `nnx.data(value)` or `nnx.static(value)`, which `Pytree.__setattr__` unpacks."""
 
     __slots__ = ("is_data", "value")
 
@@ -215,7 +215,7 @@ def dataclass(cls: type[T] = MISSING, /, **kwargs: Any) -> Any:
     """
     if cls is MISSING:
         return lambda c: dataclass(c, **kwargs)
-    # `eq=False` keeps objects hashable by identity, and `repr=False` the text of `Object.__repr__`.
+    # `eq=False` keeps objects hashable by identity, and `repr=False` the text of `Pytree.__repr__`.
     return dataclasses.dataclass(cls, **{"eq": False, "repr": False, **kwargs})
 
 
@@ -229,11 +229,11 @@ class _Slots:
 
 
 # The attributes of an object as a dictionary, without counting a change of structure.
-get_attributes: Callable[[Object], dict[Any, Any]] = vars(_Slots)["__dict__"].__get__
+get_attributes: Callable[[Pytree], dict[Any, Any]] = vars(_Slots)["__dict__"].__get__
 
 
-class Object(_Slots):
-    """A Python object that is a node of a graph; users derive from it under the name `Pytree`.
+class Pytree(_Slots):
+    """A Python object that is a node of a graph, and of trees.
 
     Examples:
       >>> from phalanx import nnx
@@ -350,12 +350,12 @@ class Object(_Slots):
         return TreeText().format(self)
 
 
-ROOTS = (Object, Variable)
-_DATA_TYPES = (Variable, Object, *_array_types)  # the usual ones
+ROOTS = (Pytree, Variable)
+_DATA_TYPES = (Variable, Pytree, *_array_types)  # the usual ones
 set_slot = object.__setattr__
 
 
-def _check_static(target: Object, name: str, value: Any) -> None:
+def _check_static(target: Pytree, name: str, value: Any) -> None:
     """Check that a value marked as static has no state, which transformations would neither see nor update.
 
     NumPy arrays are accepted: they are constants, compared by identity.
@@ -373,7 +373,7 @@ def _check_static(target: Object, name: str, value: Any) -> None:
         )
 
 
-def check_pytree(pytree: Object) -> None:
+def check_pytree(pytree: Pytree) -> None:
     """Check that no attribute marked as static contains arrays, variables or modules.
 
     Args:
@@ -387,7 +387,7 @@ def check_pytree(pytree: Object) -> None:
       >>> from phalanx import nnx
       >>> nnx.check_pytree(nnx.PReLU())
     """
-    if not isinstance(pytree, Object):
+    if not isinstance(pytree, Pytree):
         raise ArgumentTypeError(
             "nnx.check_pytree", expected="a module or another nnx.Pytree", got=pytree, fix="pass the module"
         )
@@ -396,7 +396,7 @@ def check_pytree(pytree: Object) -> None:
             _check_static(pytree, name, pytree.__dict__[name])
 
 
-def allocate(cls: type[Object]) -> Any:
+def allocate(cls: type[Pytree]) -> Any:
     """Create an object without attributes in the current trace; `__init__` is not called."""
     self = object.__new__(cls)
     set_slot(self, "_trace", state.trace)
@@ -408,11 +408,26 @@ def allocate(cls: type[Object]) -> Any:
     return self
 
 
-def mark_structure_changed(target: Object) -> None:
+def mark_structure_changed(target: Pytree) -> None:
     """Count a structural change of an object."""
     # The object's version is increased first: a thread that sees the new global version must find this one changed.
     set_slot(target, "_version", target._version + 1)
     structure_version.count += 1
+
+
+class Object(Pytree, pytree=False):
+    """A `Pytree` that is a leaf for functions of trees; functions of `nnx` see its attributes.
+
+    Examples:
+      >>> from phalanx import nnx, tree
+      >>> class Counter(nnx.Object):
+      ...     pass
+      >>> tree.all_leaves([Counter()])
+      True
+    """
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**{"pytree": False, **kwargs})
 
 
 # --- objects and containers as pytree nodes; shared references are not preserved ---
@@ -451,7 +466,7 @@ def _make_key(name: Any) -> KeyEntry:
 def _register(cls: type) -> None:
     """Register a class of objects as a pytree node: data attributes are children, the others are static."""
 
-    def flatten_with_keys(target: Object) -> tuple[list, tuple]:
+    def flatten_with_keys(target: Pytree) -> tuple[list, tuple]:
         # Attributes are sorted by name, so that the order in which `__init__` sets them does not matter.
         values, marks = get_attributes(target), target._marks
         names, children, fixed = [], [], []
@@ -467,7 +482,7 @@ def _register(cls: type) -> None:
         given = tuple((k, mark) for k, mark in marks.items() if mark is not _DERIVED) if marks else ()
         return children, (tuple(names), tuple(fixed), given)
 
-    def unflatten(aux: tuple, children: Any) -> Object:
+    def unflatten(aux: tuple, children: Any) -> Pytree:
         names, fixed, marks = aux
         target = allocate(cls)
         values = get_attributes(target)
@@ -532,7 +547,7 @@ def _collect_variables(value: Any, by_type: dict[Any, list[Any]], seen: set[int]
         seen.add(id(value))
     if isinstance(value, Variable):
         by_type.setdefault(value.counted_type(), []).append(read_refs(value._value))
-    elif isinstance(value, Object):
+    elif isinstance(value, Pytree):
         attributes = get_attributes(value)
         for name in sort_names(attributes):
             _collect_variables(attributes[name], by_type, seen)
@@ -544,7 +559,7 @@ def _collect_variables(value: Any, by_type: dict[Any, list[Any]], seen: set[int]
             _collect_variables(x, by_type, seen)
 
 
-def _format_sizes(module: Object) -> str:
+def _format_sizes(module: Pytree) -> str:
     """The number of elements and bytes of the variables of each type, and of all if there are several types."""
     by_type: dict[Any, list[Any]] = {}
     _collect_variables(module, by_type, set())

@@ -16,7 +16,7 @@ from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, Tre
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.graphlib import Path, clone, iter_graph
-from phalanx.nnx.objects import Object, get_attributes
+from phalanx.nnx.objects import Pytree, get_attributes
 from phalanx.nnx.trace_level import describe
 from phalanx.nnx.variable import MISSING, Variable, unwrap
 from phalanx.typing import Array, ArrayLike, PRNGKey, PyTree
@@ -159,7 +159,7 @@ for _names, _make in ((DRAWS, _make_draw), (INITIALIZERS, _make_initializer)):
         setattr(_DrawMethods, _name, _method)
 
 
-class RngStream(Object, _DrawMethods):
+class RngStream(Pytree, _DrawMethods):
     """One stream of random keys.
 
     Args:
@@ -247,7 +247,7 @@ class RngStream(Object, _DrawMethods):
         return type(self)(jnp.broadcast_to(key, shape) if shape else key, tag=self.tag)
 
 
-class Rngs(Object, _DrawMethods):
+class Rngs(Pytree, _DrawMethods):
     """Named streams of random keys. A name without a stream uses the stream `default`.
 
     Args:

@@ -16,7 +16,7 @@ from phalanx.core import PhalanxError, Trace, Tracer, UnexpectedTracerError, exa
 from phalanx.transforms import BatchTrace, JVPTrace, LinearTrace
 
 if TYPE_CHECKING:
-    from phalanx.nnx.objects import Object
+    from phalanx.nnx.objects import Pytree
     from phalanx.nnx.variable import Variable
 
 
@@ -44,7 +44,7 @@ class StructureVersion:
 structure_version = StructureVersion()
 
 
-def check_trace_level(target: Variable | Object, change: str = "setting its value") -> None:
+def check_trace_level(target: Variable | Pytree, change: str = "setting its value") -> None:
     """Check that a variable or an object was created in the current trace.
 
     Raises:
@@ -73,7 +73,7 @@ def ended_trace_error(variable: Variable) -> UnexpectedTracerError:
     )
 
 
-def describe(target: Variable | Object) -> str:
+def describe(target: Variable | Pytree) -> str:
     """The class of a variable or object and, if a module contains it, its path."""
     path = find_path(target)
     return f"{type(target).__name__} {path}" if path else type(target).__name__
@@ -103,7 +103,7 @@ def _format_level(trace: Trace | None) -> str:
     return "outside of any transformation" if trace is None else f"inside {_format_trace(trace)}"
 
 
-def _format_creation_site(target: Variable | Object) -> str:
+def _format_creation_site(target: Variable | Pytree) -> str:
     where = getattr(target, "_source", None)
     return "" if where is None else f", at {source_info.format_source(where)}"
 
@@ -163,8 +163,8 @@ def _find_parent(target: object, depth: int) -> tuple[object, str] | None:
 
 
 def _get_owner(holder: Any) -> object | None:
-    """The `Object` that a referrer is, or whose attribute dictionary it is."""
-    # `_marks` is a slot of `Object`, which cannot be imported: `objects` builds on this file.
+    """The `Pytree` that a referrer is, or whose attribute dictionary it is."""
+    # `_marks` is a slot of `Pytree`, which cannot be imported: `objects` builds on this file.
     if hasattr(type(holder), "_marks") and not isinstance(holder, type):
         return holder
     if type(holder) is not dict:

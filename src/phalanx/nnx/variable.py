@@ -113,6 +113,7 @@ class Variable:
       ([2.0, 2.0], 'steps')
     """
 
+    required_metadata = frozenset({*MODES, "eager_sharding"})
     __slots__ = ("__weakref__", "_metadata", "_source", "_trace", "_value", "_version", "_watched")
     # NumPy arrays leave `array * variable` to the reflected operator of the variable.
     __array_ufunc__ = None
@@ -283,12 +284,13 @@ class Variable:
 
     # --- metadata ---
 
-    def get_metadata(self, name: str | None = None, default: Any = MISSING) -> Any:
+    def get_metadata(self, name: str | None = None, default: Any = MISSING, *, exclude_required: bool = False) -> Any:
         """Return all metadata, or one entry.
 
         Args:
           name: the name of the entry; None for all.
           default: the result if there is no entry of this name.
+          exclude_required: without a name, whether to leave out the modes, `hijax`, `ref` and `eager_sharding`.
 
         Returns:
           A dictionary of all metadata, or the entry.
@@ -297,7 +299,8 @@ class Variable:
           ArgumentError: there is no entry of this name, and no default.
         """
         if name is None:
-            return dict(self._metadata)
+            left_out = self.required_metadata if exclude_required else ()
+            return {k: v for k, v in self._metadata.items() if k not in left_out}
         if name not in self._metadata and default is MISSING:
             raise ArgumentError(
                 f"{type(self).__name__}.get_metadata",

@@ -13,7 +13,7 @@ from typing import Any
 from phalanx.core import ArgumentError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import clone, iter_objects, set_attributes
-from phalanx.nnx.objects import Object
+from phalanx.nnx.objects import Pytree
 from phalanx.typing import PyTree
 
 # Descriptions of the modes of the library's layers, which are plain attributes.
@@ -128,7 +128,7 @@ def view_info(node: PyTree, /, *, only: Filter = ..., graph: bool | None = None)
     return "\n".join(line for name in sorted(by_class) for line in (f"{name}:", *by_class[name]))
 
 
-def _get_options(module: Object) -> dict[str, inspect.Parameter]:
+def _get_options(module: Pytree) -> dict[str, inspect.Parameter]:
     """The parameters of `set_view`, if the class has this method."""
     set_view = getattr(type(module), "set_view", None)
     parameters = [] if set_view is None else list(inspect.signature(set_view).parameters.values())[1:]

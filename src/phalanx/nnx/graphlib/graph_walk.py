@@ -30,7 +30,7 @@ from phalanx.nnx.graphlib.graph_def import (
     VariableDef,
 )
 from phalanx.nnx.graphlib.states import Path, State
-from phalanx.nnx.objects import Object, get_attributes, is_array, set_slot, sort_names
+from phalanx.nnx.objects import Pytree, get_attributes, is_array, set_slot, sort_names
 from phalanx.nnx.trace_level import structure_version
 from phalanx.nnx.variable import Static, Variable, freeze_metadata
 from phalanx.tree import (
@@ -130,7 +130,7 @@ class Graph:
 
 def get_entry(holder: Any, key: Hashable) -> Any:
     """The attribute of an object, or the element of a container."""
-    return get_attributes(holder)[key] if isinstance(holder, Object) else holder[key]
+    return get_attributes(holder)[key] if isinstance(holder, Pytree) else holder[key]
 
 
 class Walk:
@@ -176,7 +176,7 @@ class Walk:
             return RefDef("ref", index)
         if isinstance(x, Variable):
             return self._variable(x, path)
-        if isinstance(x, Object):
+        if isinstance(x, Pytree):
             return self._object(x, path)
         if is_array(x):
             leaf = self._leaf(path, holder, key)
@@ -207,7 +207,7 @@ class Walk:
         self.nodes.append(x)
         return VariableDef("variable", type(x), self._number(x), freeze_metadata(x._metadata))
 
-    def _object(self, x: Object, path: Path) -> Definition:
+    def _object(self, x: Pytree, path: Path) -> Definition:
         index = self._number(x)
         self.nodes.append(x)
         attributes = get_attributes(x)
@@ -313,7 +313,7 @@ def find_origins(walk: Walk, originals: Mapping[Any, int]) -> tuple[tuple[int, i
 
 def iter_entries(x: Any) -> Iterable[tuple[Any, Any]]:
     """Iterate over the attributes of an object, or the elements of a container, by name, key or index."""
-    if isinstance(x, Object):
+    if isinstance(x, Pytree):
         return [(name, get_attributes(x)[name]) for name in sort_names(get_attributes(x))]
     if isinstance(x, dict | State):
         return x.items()
@@ -332,7 +332,7 @@ def unwrap_key(key: KeyEntry) -> Hashable:
 def get_graph(node: PyTree) -> Graph:
     """The graph of an object or of a tree of objects; the graph of an object is cached on the object."""
     # A list or dictionary of modules has no slot for a cached graph, and may change without notice.
-    if not isinstance(node, Object):
+    if not isinstance(node, Pytree):
         walk = Walk()
         return walk.finish((node,), walk.visit(node, (), [node], 0))
     graph = node._graph
@@ -362,11 +362,11 @@ def get_joint_graph(roots: Sequence[Any]) -> Graph:
       roots: objects and variables.
     """
     # By far the most common call, which needs no key.
-    if len(roots) == 1 and isinstance(roots[0], Object):
+    if len(roots) == 1 and isinstance(roots[0], Pytree):
         return get_graph(roots[0])
     graphs, variables, key = [], [], []
     for root in roots:
-        if isinstance(root, Object):
+        if isinstance(root, Pytree):
             graphs.append(get_graph(root))
             key.append(graphs[-1])
         else:

@@ -32,7 +32,7 @@ from phalanx.nnx.graphlib.states import (
     to_flat_state,
     unwrap_single,
 )
-from phalanx.nnx.objects import Object, get_attributes, is_array, is_root, mark_structure_changed
+from phalanx.nnx.objects import Pytree, get_attributes, is_array, is_root, mark_structure_changed
 from phalanx.nnx.trace_level import check_trace_level
 from phalanx.nnx.variable import Variable, get_raw_value
 from phalanx.nnx.variable_refs import read_refs
@@ -44,7 +44,7 @@ PureState: TypeAlias = tuple[GraphDef, State]
 
 
 def _get_state(graph: Graph, node: PyTree) -> Any:
-    if not isinstance(node, Object) and (isinstance(node, Variable) or is_array(node)):
+    if not isinstance(node, Pytree) and (isinstance(node, Variable) or is_array(node)):
         return node
     return State.from_flat_path(graph.leaves(node))
 
@@ -301,7 +301,7 @@ def _set_array_or_new_variable(
         holder, key = _find_static(node, path), path[-1] if path else None
         if holder is None:
             raise missing_path_error("update", "module", path, [*targets, *refs])
-    if isinstance(holder, Object):
+    if isinstance(holder, Pytree):
         holder.__setattr__(key, leaf)  # `setattr` does not accept the indices of an `nnx.List`
     else:
         holder[key] = leaf
@@ -314,7 +314,7 @@ def _find_static(node: Any, path: Path) -> Any:
         holder, node = node, dict(iter_entries(node)).get(key, node)
         if node is holder:
             return None
-    return holder if isinstance(holder, Object | dict | list) and not iter_entries(node) else None
+    return holder if isinstance(holder, Pytree | dict | list) and not iter_entries(node) else None
 
 
 def clone(node: PyTree, variables: bool = True, *, arrays: bool = False, graph: bool | None = None) -> Any:
@@ -390,7 +390,7 @@ def pop(node: PyTree, *filters: Filter) -> Any:
 
 def _remove(node: Any, removed: set[int], seen: set[int]) -> Any:
     """Remove all references to some variables from a node; returns the node, or a new tuple in place of a tuple."""
-    if id(node) in seen or not isinstance(node, Object | State | dict | list | tuple):
+    if id(node) in seen or not isinstance(node, Pytree | State | dict | list | tuple):
         return node
     seen.add(id(node))
     if isinstance(node, list | tuple):
@@ -400,19 +400,19 @@ def _remove(node: Any, removed: set[int], seen: set[int]) -> Any:
             node[:] = kept
         is_kept = len(kept) == len(node) and all(x is y for x, y in zip(kept, node))
         return node if is_kept else tuple(kept)
-    entries: Any = get_attributes(node) if isinstance(node, Object) else node
+    entries: Any = get_attributes(node) if isinstance(node, Pytree) else node
     changed = False
     # In reverse, since the elements of an `nnx.List` after a removed one move up.
     for name, value in reversed(list(entries.items())):
         if id(value) in removed:
-            if isinstance(node, Object):
+            if isinstance(node, Pytree):
                 check_trace_level(node, f"popping {name!r}")
             del (node if isinstance(node, MutableSequence) else entries)[name]
             changed = True
         elif (new := _remove(value, removed, seen)) is not value and not isinstance(value, State):
             entries[name] = new
             changed = True
-    if changed and isinstance(node, Object):
+    if changed and isinstance(node, Pytree):
         mark_structure_changed(node)
     return node
 
@@ -438,7 +438,7 @@ def iter_graph(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[
 
 
 def _iter_postorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Any]]:
-    if isinstance(x, Object | Variable | list | dict):
+    if isinstance(x, Pytree | Variable | list | dict):
         if id(x) in seen:
             return
         seen.add(id(x))
@@ -450,7 +450,7 @@ def _iter_postorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, 
 def iter_objects(node: PyTree, only: Filter) -> Iterator[Any]:
     """Iterate over the objects in a graph that a filter matches."""
     predicate = to_predicate(only)
-    return (x for path, x in _iter_postorder(node, (), set()) if isinstance(x, Object) and predicate(path, x))
+    return (x for path, x in _iter_postorder(node, (), set()) if isinstance(x, Pytree) and predicate(path, x))
 
 
 def find_duplicates(node: PyTree, /, *, only: Filter = ...) -> list[list[Path]]:
@@ -540,7 +540,7 @@ def _map_postorder(f: Callable[[Path, Any], Any], x: Any, path: Path, done: dict
     key = id(x) if is_root(x) else None
     if key in done:
         return done[key]
-    if isinstance(x, Object):
+    if isinstance(x, Pytree):
         # Attributes are written to `__dict__` directly, since the copies are not visible to anyone yet; one change of
         # structure is counted for all of them below.
         for name, value in list(get_attributes(x).items()):

@@ -14,7 +14,7 @@ from phalanx.core import ArgumentError
 from phalanx.nnx.graphlib import Path, State, get_graph
 from phalanx.nnx.inspection.method_observer import notify_outermost_calls, observing
 from phalanx.nnx.module import CAPTURED, Module, iter_modules
-from phalanx.nnx.objects import Object, get_attributes
+from phalanx.nnx.objects import Pytree, get_attributes
 from phalanx.nnx.variable import Variable
 from phalanx.tree import tree_leaves
 
@@ -63,11 +63,11 @@ def capture(
             got="none",
             fix="pass the type of the sown values: nnx.capture(model, nnx.Intermediate)",
         )
-    bound = fn if isinstance(fn, Object) else getattr(fn, "__self__", None)
+    bound = fn if isinstance(fn, Pytree) else getattr(fn, "__self__", None)
 
-    @functools.wraps(fn if not isinstance(fn, Object) else type(fn).__call__)  # type: ignore[operator]
+    @functools.wraps(fn if not isinstance(fn, Pytree) else type(fn).__call__)  # type: ignore[operator]
     def call(*args: Any, **kwargs: Any) -> Any:
-        model = bound if isinstance(bound, Object) else _get_only_module(args, kwargs)
+        model = bound if isinstance(bound, Pytree) else _get_only_module(args, kwargs)
         modules = list(iter_modules(model))
         # Nested captures each see only the values sown in their own call.
         outer = [get_attributes(m).get(CAPTURED) for _, m in modules]  # of an enclosing `capture`
@@ -105,9 +105,9 @@ def _collect(modules: Sequence[tuple[Path, Module]], number: int) -> State:
     )
 
 
-def _get_only_module(args: tuple, kwargs: Mapping[str, Any]) -> Object:
+def _get_only_module(args: tuple, kwargs: Mapping[str, Any]) -> Pytree:
     """The module among the arguments; modules inside another module do not count."""
-    is_object = lambda x: isinstance(x, Object)
+    is_object = lambda x: isinstance(x, Pytree)
     modules = {id(x): x for x in tree_leaves((args, kwargs), is_leaf=is_object) if isinstance(x, Module)}
     inner = {id(n) for m in modules.values() for n in get_graph(m).nodes}
     outer = [m for i, m in modules.items() if i not in inner]

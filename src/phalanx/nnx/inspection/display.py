@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from phalanx.debug.sharding_drawing import draw_sharding
-from phalanx.nnx.objects import Object, get_attributes
+from phalanx.nnx.objects import Pytree, get_attributes
 from phalanx.nnx.variable import Variable
 from phalanx.runtime.array import Array
 
@@ -44,17 +44,17 @@ def draw(value: object, name: str = "", parents: frozenset[int] = frozenset()) -
         return DrawnNode(name, kind, "...", ())
     items = list(_iter_items(value))
     if not items:
-        detail = "" if isinstance(value, Object | Mapping | list | tuple) else _summarize(value)
+        detail = "" if isinstance(value, Pytree | Mapping | list | tuple) else _summarize(value)
         return DrawnNode(name, kind, detail, (), value if _is_sharded(value) else None)
     return DrawnNode(name, kind, "", tuple(draw(v, str(k), parents | {id(value)}) for k, v in items))
 
 
 def _iter_items(value: object) -> Iterator[tuple[Any, Any]]:
-    if isinstance(value, Object):
+    if isinstance(value, Pytree):
         yield from get_attributes(value).items()
     elif isinstance(value, Mapping):
         yield from value.items()
-    elif isinstance(value, list | tuple) and any(isinstance(x, Object | Variable | Mapping | list) for x in value):
+    elif isinstance(value, list | tuple) and any(isinstance(x, Pytree | Variable | Mapping | list) for x in value):
         yield from enumerate(value)
 
 

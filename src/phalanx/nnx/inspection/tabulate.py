@@ -16,7 +16,7 @@ from phalanx.core import ArgumentError, ShapeDtypeStruct, get_aval
 from phalanx.nnx.graphlib import Path, iter_entries, split_merge
 from phalanx.nnx.inspection.method_observer import observing
 from phalanx.nnx.inspection.text_table import draw_table
-from phalanx.nnx.objects import Object, is_array
+from phalanx.nnx.objects import Pytree, is_array
 from phalanx.nnx.rngs import RngState, RngStream
 from phalanx.nnx.transforms.lifted_jit import jit as nnx_jit
 from phalanx.nnx.tree_text import format_size
@@ -60,14 +60,14 @@ def filter_rng_streams(row: CallInfo) -> bool:
 class _CallRecorder:
     """An observer of method calls that makes a row for each call with new inputs, outer calls before inner ones."""
 
-    def __init__(self, model: Object, count_flops: bool, count_vjp_flops: bool):
+    def __init__(self, model: Pytree, count_flops: bool, count_vjp_flops: bool):
         self.rows: list[CallInfo | None] = []
         self._count_flops, self._count_vjp_flops = count_flops, count_vjp_flops
         self._paths = {id(x): path for path, x in _iter_preorder(model, (), set())}
         self._objects = {path: x for path, x in _iter_preorder(model, (), set())}
         self._active: set[tuple[Path, str]] = set()
         self._seen: set[tuple[Path, str, str]] = set()
-        self._copies: list[Object] = []  # of compiled calls, kept alive since `_paths` has their addresses
+        self._copies: list[Pytree] = []  # of compiled calls, kept alive since `_paths` has their addresses
 
     def __call__(self, module: Any, name: str, method: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         # A call through `super` belongs to the outer one; a module that the call itself creates has no path.
@@ -94,12 +94,12 @@ class _CallRecorder:
             self.rows[position] = CallInfo(self._objects[key[0]], type(module), path, *info)
         return out
 
-    def _call_and_count(self, module: Object, method: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, int]:
+    def _call_and_count(self, module: Pytree, method: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, int]:
         """Call a method as a compiled function, which is traced once; also returns the number of operations."""
         arrays, rest = _separate_arrays((args, kwargs))
         static: list[Any] = []
 
-        def call(copy: Object, arrays: Any) -> Any:
+        def call(copy: Pytree, arrays: Any) -> Any:
             for (_, x), (_, y) in zip(_iter_preorder(module, (), set()), _iter_preorder(copy, (), set())):
                 self._paths[id(y)] = self._paths[id(x)]
             self._copies.append(copy)
@@ -114,8 +114,8 @@ class _CallRecorder:
 
 
 def _trace_calls(
-    model: Object, method: str, args: tuple, kwargs: dict[str, Any], count_flops: bool, count_vjp_flops: bool
-) -> tuple[Object, list[CallInfo]]:
+    model: Pytree, method: str, args: tuple, kwargs: dict[str, Any], count_flops: bool, count_vjp_flops: bool
+) -> tuple[Pytree, list[CallInfo]]:
     """Call a copy of a model with shapes; returns the copy and the rows."""
     graphdef, state = split_merge.split(model)
     copies: list = []
@@ -139,9 +139,9 @@ def _trace_calls(
     return copies[0], rows
 
 
-def _iter_preorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Object]]:
+def _iter_preorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Pytree]]:
     """Iterate over the objects in a graph, parents before their children."""
-    if isinstance(x, Object):
+    if isinstance(x, Pytree):
         if id(x) in seen:
             return
         seen.add(id(x))
@@ -195,11 +195,11 @@ def _to_shapes(tree: PyTree) -> PyTree:
     def shape(x: Any) -> Any:
         return ShapeDtypeStruct(get_aval(x).shape, get_aval(x).dtype) if is_array(x) or hasattr(x, "aval") else x
 
-    return tree_map(shape, tree, is_leaf=lambda x: isinstance(x, Object))
+    return tree_map(shape, tree, is_leaf=lambda x: isinstance(x, Pytree))
 
 
 def _format_leaf(x: Any) -> str:
-    if isinstance(x, Object):
+    if isinstance(x, Pytree):
         return f"{type(x).__name__}(...)"
     if isinstance(x, ShapeDtypeStruct) or hasattr(x, "aval") or is_array(x):
         return f"{getattr(x.dtype, 'name', x.dtype)}[{','.join(map(str, x.shape))}]"
@@ -221,7 +221,7 @@ def _format_nested(x: Any) -> list[str]:
 
 
 def _has_elements(x: Any) -> bool:
-    return isinstance(x, Mapping | list | tuple) and not isinstance(x, Object) and len(x) > 0
+    return isinstance(x, Mapping | list | tuple) and not isinstance(x, Pytree) and len(x) > 0
 
 
 def _format_tree(tree: PyTree) -> str:
@@ -238,13 +238,13 @@ def _format_inputs(args: tuple, kwargs: Mapping[str, Any]) -> str:
 # --- the table ---
 
 
-def _collect_variables(model: Object) -> dict[int, list[tuple[Path, Variable]]]:
+def _collect_variables(model: Pytree) -> dict[int, list[tuple[Path, Variable]]]:
     """The variables in each object with their paths from it; one that several objects share is in the first of them."""
     found: dict[int, list[tuple[Path, Variable]]] = {}
     seen: set[int] = set()
 
     def visit(x: Any, path: Path, owners: tuple[tuple[int, Path], ...]) -> None:
-        if isinstance(x, Object | Variable):
+        if isinstance(x, Pytree | Variable):
             if id(x) in seen:
                 return
             seen.add(id(x))
@@ -252,7 +252,7 @@ def _collect_variables(model: Object) -> dict[int, list[tuple[Path, Variable]]]:
             for owner, start in owners:
                 found[owner].append((path[len(start) :], x))
             return
-        if isinstance(x, Object):
+        if isinstance(x, Pytree):
             found[id(x)] = []
             owners = (*owners, (id(x), path))
         for key, value in iter_entries(x):
@@ -276,7 +276,7 @@ def _format_variables(variables: Sequence[tuple[Path, Variable]], kind: type) ->
 
 
 def tabulate(
-    obj: Object,
+    obj: Pytree,
     *input_args: Any,
     depth: int | None = None,
     method: str = "__call__",

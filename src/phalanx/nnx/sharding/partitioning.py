@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from phalanx.core import ShapeDtypeStruct, Tracer, state
 from phalanx.nnx.graphlib import merge, split
-from phalanx.nnx.objects import Object
+from phalanx.nnx.objects import Pytree
 from phalanx.nnx.sharding.logical_axis_rules import DimNames, get_spec, using_eager_sharding
 from phalanx.nnx.transforms.lifted_eval_shape import eval_shape
 from phalanx.nnx.transforms.lifted_vmap import PARTITION_NAME as PARTITION_NAME
@@ -50,7 +50,7 @@ def get_partition_spec(tree: PyTree) -> PyTree:
       >>> nnx.get_partition_spec({"w": nnx.Param(1.0, out_sharding=("data", None))})["w"].value
       PartitionSpec('data', None)
     """
-    if isinstance(tree, Object):
+    if isinstance(tree, Pytree):
         graphdef, found = split(tree)
         return merge(graphdef, get_partition_spec(found))
     return tree_map(_get_leaf_spec, tree, is_leaf=is_variable)
@@ -165,13 +165,14 @@ def _initialize_sharded(
     return sharded([a for a, t in zip(args, is_traced, strict=True) if t])
 
 
-def abstract_with_sharding(tree: PyTree, mesh: Mesh | None = MISSING) -> PyTree:
+def abstract_with_sharding(tree: PyTree, mesh: Mesh | None = MISSING, *, graph: bool | None = None) -> PyTree:
     """Return the shapes and shardings of a model, for lowering a program or restoring a checkpoint.
 
     Args:
       tree: a state or a module of arrays or shapes.
       mesh: the mesh; if omitted, that in the metadata of each variable, or else the mesh in context. Without a mesh,
         the shapes have no shardings.
+      graph: accepted for compatibility with Flax.
 
     Returns:
       A tree of `ShapeDtypeStruct`s.

@@ -7,13 +7,13 @@ from typing import Any
 from phalanx.core import ArgumentError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import State, split_merge, to_flat_state
-from phalanx.nnx.objects import Object
+from phalanx.nnx.objects import Pytree
 from phalanx.nnx.variable import as_pure
 from phalanx.optim import incremental_update
 from phalanx.typing import PyTree
 
 
-class EMA(Object):
+class EMA(Pytree):
     """An exponential moving average of a model's variables: decay * average + (1 - decay) * value.
 
     Args:

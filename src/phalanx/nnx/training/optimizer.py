@@ -15,7 +15,7 @@ from phalanx.core import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.engine.cache import memoize
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graphlib import Path, State, format_path, split_merge, to_flat_state
-from phalanx.nnx.objects import Object, is_array
+from phalanx.nnx.objects import Pytree, is_array
 from phalanx.nnx.variable import MISSING, is_variable, unwrap
 from phalanx.nnx.variable_types import OptArray, OptState, OptVariable, Param
 from phalanx.optim import GradientTransformation, apply_updates, with_extra_args_support
@@ -64,13 +64,14 @@ def _wrap_in_variables(opt_state: PyTree, params: State) -> PyTree:
     return tree_map(wrap_part, opt_state, is_leaf=lambda x: isinstance(x, State))
 
 
-class Optimizer(Object):
+class Optimizer(Pytree):
     """The state of an optimizer for variables of a model.
 
     Args:
       model: the model.
       tx: an object with the functions `init` and `update`, such as `optim.adam(1e-3)`.
       wrt: the variables to optimize, a filter such as `nnx.Param`.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Raises:
       ArgumentTypeError: `wrt` is omitted, or `tx` lacks one of the functions.
@@ -86,7 +87,7 @@ class Optimizer(Object):
       ([-0.1..., -0.1..., -0.1...], 1)
     """
 
-    def __init__(self, model: PyTree, tx: GradientTransformation, *, wrt: Filter = MISSING):
+    def __init__(self, model: PyTree, tx: GradientTransformation, *, wrt: Filter = MISSING, graph: bool | None = None):
         if wrt is MISSING:
             raise ArgumentTypeError(
                 f"nnx.{type(self).__name__}, argument wrt",
@@ -94,10 +95,11 @@ class Optimizer(Object):
                 got="nothing",
                 fix="pass wrt=nnx.Param to optimize all parameters",
             )
+        self.graph = graph
         self.step = OptState(jnp.zeros((), np.uint32))
         self.tx = tx
         self.wrt = wrt
-        params = split_merge.state(model, wrt)
+        params = split_merge.state(model, wrt, graph=graph)
         if not len(params):
             raise ArgumentError(
                 f"nnx.{type(self).__name__}, argument wrt",
@@ -106,6 +108,9 @@ class Optimizer(Object):
                 fix="pass a filter such as nnx.Param; nnx.state(model) shows the variables",
             )
         self.opt_state = _wrap_in_variables(with_extra_args_support(tx).init(_to_values(params)), params)
+
+    def __class_getitem__(cls, model: object) -> Any:
+        return cls
 
     def update(self, model: PyTree, grads: PyTree, /, **kwargs: Any) -> PyTree:
         """Update the variables of the model and the state of the optimizer.
@@ -123,7 +128,7 @@ class Optimizer(Object):
         Raises:
           TreeError: a gradient is missing, or of another shape than its variable.
         """
-        params = split_merge.state(model, self.wrt)
+        params = split_merge.state(model, self.wrt, graph=self.graph)
         grads = _select_gradients(grads, self.wrt)
         _check_gradients(params, grads)
         variables, structure = tree_flatten(self.opt_state, is_leaf=is_variable)
@@ -188,6 +193,7 @@ class ModelAndOptimizer(Optimizer):
       model: the model.
       tx: an object with the functions `init` and `update`.
       wrt: the variables to optimize.
+      graph: as in `Optimizer`.
 
     Examples:
       >>> from phalanx import nnx, optim
@@ -196,8 +202,8 @@ class ModelAndOptimizer(Optimizer):
       3
     """
 
-    def __init__(self, model: PyTree, tx: GradientTransformation, *, wrt: Filter = Param):
-        super().__init__(model, tx, wrt=wrt)
+    def __init__(self, model: PyTree, tx: GradientTransformation, *, wrt: Filter = Param, graph: bool | None = None):
+        super().__init__(model, tx, wrt=wrt, graph=graph)
         self.model = model
 
     def update(self, grads: PyTree, /, **kwargs: Any) -> PyTree:  # type: ignore[override]

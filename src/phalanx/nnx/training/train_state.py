@@ -46,6 +46,9 @@ class TrainState:
         super().__init_subclass__(**kwargs)
         register_dataclass(dataclasses.dataclass(frozen=True)(cls))
 
+    def __class_getitem__(cls, model: object) -> Any:
+        return cls
+
     @classmethod
     def create(
         cls, graphdef: GraphDef, *, params: State, tx: GradientTransformation, step: int = 0, **kwargs: Any

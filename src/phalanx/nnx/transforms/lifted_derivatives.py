@@ -32,7 +32,7 @@ from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graph_mode import FULL, GraphMode, resolve_mode
 from phalanx.nnx.graphlib import Path, State, build, format_path, state, to_flat_state
-from phalanx.nnx.objects import ROOTS, Object, is_root
+from phalanx.nnx.objects import ROOTS, Pytree, is_root
 from phalanx.nnx.transforms.lifting import (
     InnerModules,
     Lifted,
@@ -121,7 +121,7 @@ class _Selection:
     def _is_selected(self, filter: Filter, root: object, path: Path, leaf: Any) -> bool:
         if filter is None:
             # Without a filter, the parameters of a module are selected, and all leaves of other arguments.
-            return isinstance(leaf, Param) if isinstance(root, Object) and not self.as_trees else True
+            return isinstance(leaf, Param) if isinstance(root, Pytree) and not self.as_trees else True
         return to_predicate(filter)(path, leaf)
 
     def _check_shared_variables(self, where: str, roots: Sequence[int], filters: Mapping[int, Filter]) -> None:
@@ -198,7 +198,7 @@ def _normalize_argnums(where: str, argnums: ArgNums, count: int) -> dict[int, Fi
 
 def _gradient_of_root(root: object, bars: Sequence[tuple[Path, Any]]) -> Any:
     # A variable that an earlier root contains as well has its gradient there, and an empty state here.
-    return bars[0][1] if bars and not isinstance(root, Object) else State.from_flat_path(bars)
+    return bars[0][1] if bars and not isinstance(root, Pytree) else State.from_flat_path(bars)
 
 
 def split_aux(fun: Callable, out: Any) -> tuple[Any, Any]:
@@ -491,7 +491,7 @@ def to_pure_cotangent(where: str, argument: Any, bar: Any) -> Any:
         return bar
     paths = get_leaf_paths(argument)
     bars: Any = (
-        {(): bar} if isinstance(bar, Variable) else to_flat_state(state(bar) if isinstance(bar, Object) else bar)
+        {(): bar} if isinstance(bar, Variable) else to_flat_state(state(bar) if isinstance(bar, Pytree) else bar)
     )
     if unknown := [format_path(p) for p in bars.keys() if p not in paths]:
         raise TreeError(

@@ -18,7 +18,7 @@ from phalanx.engine import Cache, api_boundary, hide_frames, mark_api_boundary
 from phalanx.engine.pytree import flatten
 from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.graphlib import GraphDef, State, describe_difference, flatten_state, get_entry, get_joint_graph
-from phalanx.nnx.objects import ROOTS, Object, is_root
+from phalanx.nnx.objects import ROOTS, Pytree, is_root
 from phalanx.nnx.trace_level import check_not_leaked
 from phalanx.nnx.transforms.lifting import (
     Lifted,
@@ -465,9 +465,9 @@ def flatten_call(
     for x in arguments:
         if type(x) is Array:
             kinds.append(Array)  # a class, since a pytree structure cannot be compared with None
-        elif isinstance(x, Object):
+        elif isinstance(x, Pytree):
             roots.append(x)
-            kinds.append(Object)
+            kinds.append(Pytree)
         else:
             leaves, tree = _flatten_argument(x)
             inner = [leaf for leaf in leaves if isinstance(leaf, ROOTS)]
@@ -482,9 +482,9 @@ def flatten_call(
         if kind is Array:
             inputs.append(x)
             key.append(Array)
-        elif kind is Object:
+        elif kind is Pytree:
             _append_values(inputs, next(groups), roots)
-            key.append(Object)
+            key.append(Pytree)
         else:
             tree, leaves, has_roots = kind
             if has_roots:

@@ -36,7 +36,7 @@ from phalanx.nnx.graphlib import (
     get_entry,
     get_joint_graph,
 )
-from phalanx.nnx.objects import ROOTS, Object, is_root, set_slot
+from phalanx.nnx.objects import ROOTS, Pytree, is_root, set_slot
 from phalanx.nnx.trace_level import check_not_leaked, check_trace_level
 from phalanx.nnx.variable import Variable, _set_source, _set_value, _set_watched
 from phalanx.nnx.variable_refs import read_refs
@@ -347,7 +347,7 @@ class InnerModules:
         root = build(definition.root, iter(self.variables), iter(self.arrays), self.built, {})
         self.roots = list(root) if definition.is_joint else [root]
         for x in self.built.values():
-            if isinstance(x, Object):
+            if isinstance(x, Pytree):
                 set_slot(x, "_watched", True)
             elif isinstance(x, list | dict):
                 self._containers += [(y, tuple(y)) for y in ((x,) if isinstance(x, list) else (x, x.values()))]
@@ -651,7 +651,7 @@ def _change_structure(parts: LiftedArguments, outcome: OutputSpec, values: Itera
         variables.append(variable)
     existing = {new: walk.numbered[old] for new, old in rebuild.existing.items()}
     for target in existing.values():
-        if isinstance(target, Object):
+        if isinstance(target, Pytree):
             check_trace_level(target, "changing its attributes")
     return iter(build(rebuild.root, iter(variables), values, {}, existing)[outcome.num_roots :])
 

@@ -14,7 +14,7 @@ from phalanx.core import ArgumentError
 from phalanx.nnx.filters import AnyOf, Everything, Filter, OfType, first_match, to_predicates
 from phalanx.nnx.graph_mode import is_tree_mode
 from phalanx.nnx.graphlib import Path, State, check_is_tree, format_path, get_graph, iter_entries, unwrap_key
-from phalanx.nnx.objects import ROOTS, Object, is_root
+from phalanx.nnx.objects import ROOTS, Pytree, is_root
 from phalanx.nnx.transforms.lifting import InnerModules, LiftedArguments, OutputSpec
 from phalanx.nnx.variable import Static, Variable, get_raw_value, is_variable
 from phalanx.runtime import Array
@@ -212,7 +212,7 @@ def prefix(node: PyTree, filter_map: Any, /, *, graph: bool | None = None) -> An
 
     def assign(key_path: tuple, x: Any) -> Any:
         start = tuple(map(unwrap_key, key_path))
-        if not isinstance(x, Object):
+        if not isinstance(x, Pytree):
             return choose(start, x)
         # A shared variable has a value at each of its paths.
         leaves = {**dict(iter_all_paths(x)), **dict(get_graph(x).leaves(x))}
@@ -223,7 +223,7 @@ def prefix(node: PyTree, filter_map: Any, /, *, graph: bool | None = None) -> An
 
 def is_prefix_leaf(x: object) -> bool:
     """Whether a value is a leaf of a prefix: None, `Carry`, or a module of values for a module."""
-    return x is None or x is Carry or isinstance(x, Object)
+    return x is None or x is Carry or isinstance(x, Pytree)
 
 
 class InputPrefix:
@@ -265,17 +265,17 @@ class InputPrefix:
 
 def resolve_prefix(spec: Any, path: Path, leaf: Any, where: str) -> Any:
     """The value for a variable or array of a module, from the option for the module."""
-    if isinstance(spec, Object):
+    if isinstance(spec, Pytree):
         return _follow(spec, path, where)
     return spec.resolve(path, leaf, where) if isinstance(spec, FilterMap) else spec
 
 
-def _follow(spec: Object, path: Path, where: str) -> Any:
+def _follow(spec: Pytree, path: Path, where: str) -> Any:
     """The value at a path of a module of values; a value in place of a container holds for all leaves in it."""
     value: Any = spec
     for n, key in enumerate(path):
         entries = dict(iter_entries(value))
-        if not entries and not isinstance(value, Object | dict | list | tuple | State):
+        if not entries and not isinstance(value, Pytree | dict | list | tuple | State):
             return value
         if key not in entries:
             raise ArgumentError(
@@ -380,7 +380,7 @@ def _check_shared_variables(where: str, parts: LiftedArguments, roots: Sequence[
     # Without shared references, or with one value for all modules, there is nothing to compare; this is the common
     # case.
     if not parts.graph.definition.has_refs or (
-        not any(isinstance(s, FilterMap | Object) for s in roots) and all(_is_equal(s, roots[0]) for s in roots)
+        not any(isinstance(s, FilterMap | Pytree) for s in roots) and all(_is_equal(s, roots[0]) for s in roots)
     ):
         return
     first = {id(v): n for n, v in enumerate(parts.graph.variables)}
@@ -414,5 +414,5 @@ def iter_all_paths(x: Any, path: Path = (), parents: frozenset[int] = frozenset(
         yield path, x
     elif id(x) not in parents:
         for key, value in iter_entries(x):
-            if isinstance(value, Object | Variable | dict | State | list | tuple):
+            if isinstance(value, Pytree | Variable | dict | State | list | tuple):
                 yield from iter_all_paths(value, (*path, key), parents | {id(x)})
