@@ -119,17 +119,17 @@ def layer(x, p):
     return x + nn.gelu(rms_norm(x, p["norm2"]) @ p["up"]) @ p["down"]
 
 
-def forward(params, tokens, dtype):
+def forward(params, tokens, dtype, split_batch=lambda x: x):
     """Predict the byte after each position: uint8[batch, time] -> f32[batch, time, 256] of logits."""
     params = jax.tree.map(lambda p: p.astype(dtype), params)
-    x = params["embed"][tokens]
+    x = split_batch(params["embed"][tokens])
     x, _ = lax.scan(lambda x, p: (layer(x, p), None), x, params["layers"])
     return (rms_norm(x, params["norm"]) @ params["unembed"]).astype("float32")
 
 
-def loss(params, batch, dtype):
+def loss(params, batch, forward):
     """The mean cross-entropy of the next byte, in nats."""
-    logits = forward(params, batch[:, :-1], dtype)
+    logits = forward(params, batch[:, :-1])
     targets = nn.one_hot(batch[:, 1:], 256)
     return jnp.mean(nn.logsumexp(logits, axis=-1) - jnp.sum(logits * targets, axis=-1))
 
@@ -164,9 +164,9 @@ def adamw(state, grads, rate, b1=0.9, b2=0.98, decay=0.05):
     return {"params": params, "mean": mean, "square": square, "step": step}
 
 
-def train_step(state, batch, *, total, dtype):
+def train_step(state, batch, *, total, forward):
     """State and batch to the next state and the loss."""
-    value, grads = jax.value_and_grad(loss)(state["params"], batch, dtype)
+    value, grads = jax.value_and_grad(loss)(state["params"], batch, forward)
     return adamw(state, grads, learning_rate(state["step"] + 1, total)), value
 
 
@@ -196,10 +196,16 @@ class Trainer:
         params = jax.tree.map(place, SPECS)
         self.state_shardings = {"params": params, "mean": params, "square": params, "step": place(P())}
         self.batch_sharding = place(P("data"))
-        step = partial(train_step, total=total, dtype=config.dtype)
+        # Without the constraint, the features of the embedded bytes would be split as the columns of the table are, and
+        # each layer would gather them.
+        split_batch = partial(lax.with_sharding_constraint, shardings=self.batch_sharding)
+        model = partial(forward, dtype=config.dtype, split_batch=split_batch)
+        step = partial(train_step, total=total, forward=model)
         self.init = jax.jit(partial(init_state, config=config), out_shardings=self.state_shardings)
-        self.step = jax.jit(step, donate_argnums=0, out_shardings=(self.state_shardings, place(P())))
-        self.loss = jax.jit(partial(loss, dtype=config.dtype))
+        self.step = jax.jit(
+            step, donate_argnums=0, out_shardings=(self.state_shardings, place(P())), communication="implied"
+        )
+        self.loss = jax.jit(partial(loss, forward=model))
         self.sample = jax.jit(partial(sample, dtype=config.dtype), static_argnames="length", out_shardings=place(P()))
 
     def put(self, batch: np.ndarray):

@@ -1,5 +1,6 @@
 """The demo: it learns, one device and many agree, a checkpoint goes on where it stopped and survives a crash."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -54,6 +55,27 @@ def test_parameters_and_moments_have_the_declared_shardings(lm, small, data):
     phalanx.tree.map(lambda x, s: _assert_placed(x, s), state, trainer.state_shardings)
     up = state["params"]["layers"]["up"]
     assert up.addressable_shards[0].data.shape == (2, 32, 32)
+
+
+def test_without_its_constraint_the_step_is_refused_with_the_line_and_a_fix(lm, small, monkeypatch):
+    trainer = lm.Trainer(lm.make_mesh((4, 2)), small, 12)
+    state = phalanx.eval_shape(trainer.init, phalanx.random.key(0))
+    place = lambda x, s: phalanx.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
+    state = phalanx.tree.map(place, state, trainer.state_shardings)
+    batch = phalanx.ShapeDtypeStruct((small.batch, small.window + 1), "uint8", sharding=trainer.batch_sharding)
+    trainer.step.lower(state, batch).compile()
+    lines, first = inspect.getsourcelines(lm.forward)
+    line = first + next(i for i, text in enumerate(lines) if "split_batch(" in text)
+    monkeypatch.setattr(lm.lax, "with_sharding_constraint", lambda x, shardings: x)
+    without = lm.Trainer(lm.make_mesh((4, 2)), small, 12)
+    with pytest.raises(phalanx.errors.ShardingError) as error:
+        without.step.lower(state, batch).compile()
+    shape = f"f32[{small.batch},{small.window},{small.width}]"
+    # `split_batch` is this constraint.
+    assert error.value.fix == (
+        f"pass the result of gather, {shape}, at {lm.__file__}:{line} through lax.with_sharding_constraint(x, P('data')); "
+        'or allow them with communication="any"'
+    )
 
 
 def _assert_placed(x, sharding):

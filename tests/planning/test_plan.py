@@ -218,8 +218,10 @@ def test_a_plan_is_printed_stored_and_drawn(wide):
     ):
         assert part in text
     stored = json.loads(wide.to_json())
-    assert stored["version"] == 1 and stored["memory"]["peak"] == wide.memory.peak
+    assert stored["version"] == 2 and stored["memory"]["peak"] == wide.memory.peak
     assert [c["bytes"] for c in stored["collectives"]] == [c.bytes for c in wide.collectives]
+    assert {(c["cause"], c["kind"]) for c in stored["collectives"]} >= {("unasked", "all-gather")}
+    assert " cause " in text and "<th>cause</th>" in wide.to_html()
     page = wide.to_html()
     assert page.startswith("<!DOCTYPE html>") and page.count("<table>") == 3 and "<polygon" in page
     assert "src=" not in page and "href=" not in page  # one file

@@ -40,7 +40,7 @@ def test_a_sum_over_a_sharded_dimension_is_one_reduction_over_its_axis(mesh):
     assert c.source == f"{__file__}:{LINE}"
     assert c.groups == ((0, 2, 4, 6), (1, 3, 5, 7))
     found = collectives(phalanx.jit(total), put(X, mesh, "data", "model"))
-    assert repr(found) == f"all-reduce of 16 bytes over 'data', at {__file__}:{LINE}"
+    assert repr(found) == f"implied all-reduce of 16 bytes over 'data', at {__file__}:{LINE}"
     assert found.kinds == ("all-reduce",) and found.bytes == 16
     assert collectives(total, put(X, mesh, None, "model")) == ()
     assert repr(collectives(total, X)) == "no collectives"
@@ -63,7 +63,7 @@ def test_collectives_in_loops_are_reported_with_trip_counts(mesh):
 
     (c,) = collectives(f, put(X, mesh, "data"))
     assert c.kind == "all-reduce" and c.loops == (7,)
-    assert re.fullmatch(r"all-reduce of 32 bytes over 'data', in a loop of 7, at .*:\d+", str(c))
+    assert re.fullmatch(r"implied all-reduce of 32 bytes over 'data', in a loop of 7, at .*:\d+", str(c))
     assert collectives(f, put(X, mesh, "data")).bytes == 7 * 32
 
     def g(x):
@@ -97,10 +97,10 @@ def test_a_collective_that_is_not_allowed_is_an_error_with_its_source_line(mesh)
         assert_collectives(total, x, allowed={"all-gather": None, "all-reduce": ("model",)}, required=("all-gather",))
     assert str(error.value) == (
         "total: expected a program with no communication but all-gather, all-reduce over ('model',), and with "
-        f"all-gather, got all-reduce of 32 bytes over 'data', at {__file__}:{LINE}; no all-gather.\n"
-        "  Fix: shard the operands of these lines along dimensions that need no communication, or add the kinds to `allowed`."
+        f"all-gather, got implied all-reduce of 32 bytes over 'data', at {__file__}:{LINE}; no all-gather.\n"
+        "  Fix: shard the operands of these lines along dimensions that need no communication, or add the kinds or causes to `allowed`."
     )
-    with pytest.raises(AssertionError, match="expected a program with no communication, got all-reduce"):
+    with pytest.raises(AssertionError, match="expected a program with no communication, got implied all-reduce"):
         assert_collectives(total, x)
     with pytest.raises(ArgumentError, match="got 'allgather'"):
         assert_collectives(total, x, allowed=("allgather",))
@@ -127,7 +127,7 @@ def test_a_collective_along_a_forbidden_axis_is_an_error(mesh):
         with pytest.raises(ShardingError) as raised:
             everywhere(put(X, mesh, "data"))
     assert str(raised.value) == (
-        "no_collectives: expected a program without collectives along 'data', 'model', got all-reduce of 32 bytes over "
+        "no_collectives: expected a program without collectives along 'data', 'model', got implied all-reduce of 32 bytes over "
         f"'data', at {__file__}:{LINE}.\n  Fix: shard the operands of these lines along dimensions that need no communication, or remove the "
         "axis from no_collectives."
     )

@@ -26,6 +26,7 @@ from phalanx.core.config import (
     check_tracer_leaks as check_tracer_leaks,
     checking_leaks as checking_leaks,
     choice as choice,
+    communication as communication,
     config as config,
     current_scope as current_scope,
     debug_infs as debug_infs,

@@ -528,6 +528,12 @@ no_collectives = _traced(
     "Raise where a compiled program would send anything along these mesh axes.",
     example=frozenset({"model"}),
 )
+communication = _traced(
+    "any",
+    choice("any", "implied", "asked"),
+    "Which collectives compiled programs may have: any, those asked for and sums, or only those asked for.",
+    example="implied",
+)
 debug_nans = _traced(False, flag, "Raise at the operation whose result holds a NaN.")
 debug_infs = _traced(False, flag, "Raise at the operation whose result holds an infinity.")
 disable_jit = _DisableJit(False, flag, "Run jit-compiled functions operation by operation.", traced=True)

@@ -147,6 +147,8 @@ def deserialize_and_load(
         donated=tuple(header["donated"]),
         committed=header["committed"],
         is_attached=True,
+        communication="any",  # checked before the program was stored, if at all
+        names_requests=False,
     )
     program = CompiledProgram(lowered, compiler.load_executable(bytes(code), chosen, len(outs)))
 

@@ -54,20 +54,20 @@ class Plan:
         """The plan as JSON, with the version of its form.
 
         Returns:
-          The text: an object with the fields of the plan and, under "version", the number 1.
+          The text: an object with the fields of the plan and, under "version", the number 2.
 
         Examples:
           >>> import json, phalanx, phalanx.numpy as jnp
           >>> found = json.loads(phalanx.plan(jnp.tanh, phalanx.ShapeDtypeStruct((8,), "float32")).to_json())
           >>> found["version"], found["memory"]["peak"]
-          (1, 64)
+          (2, 64)
         """
         memory = {**asdict(self.memory), "peak": self.memory.peak, "excess": self.memory.excess}
         time = None if self.time is None else {**asdict(self.time), "step": self.time.step}
         collectives = [{**c._asdict(), "executions": c.executions} for c in self.collectives]
         fields = {f.name: getattr(self, f.name) for f in dataclass_fields(self)}
         known = {"memory": memory, "time": time, "collectives": collectives}
-        return json.dumps({"version": 1, **fields, **known, "mesh": {str(k): n for k, n in self.mesh.items()}})
+        return json.dumps({"version": 2, **fields, **known, "mesh": {str(k): n for k, n in self.mesh.items()}})
 
     def to_html(self) -> str:
         """The plan as one HTML page, which needs no other file.

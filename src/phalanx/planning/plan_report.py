@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _ROWS_SHOWN, _NAME_WIDTH = 12, 48
 BUFFER_COLUMNS = ("bytes", "count", "kind", "type", "operation", "line")
-COLLECTIVE_COLUMNS = ("bytes in all", "times", "bytes", "kind", "axes", "time in all", "line")
+COLLECTIVE_COLUMNS = ("bytes in all", "times", "bytes", "kind", "cause", "axes", "time in all", "line")
 LINE_COLUMNS = ("time in all", "line")
 
 
@@ -92,7 +92,7 @@ def collective_rows(plan: Plan) -> list[tuple[Any, ...]]:
         seconds = "" if c.seconds is None else Seconds(c.seconds * c.executions)
         axes = "some devices" if c.axes is None else ", ".join(map(str, c.axes))
         total = Bytes(c.bytes * c.executions)
-        rows.append((total, c.executions, Bytes(c.bytes), c.kind, axes, seconds, format_source(c.source)))
+        rows.append((total, c.executions, Bytes(c.bytes), c.kind, c.cause, axes, seconds, format_source(c.source)))
     return rows
 
 

@@ -7,7 +7,7 @@ program is text, from which the other files of this package read its memory, com
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,10 @@ from phalanx.planning.plan_record import Plan
 from phalanx.planning.planned_memory import measure_memory
 from phalanx.planning.timing import TimeEstimate, estimate_time
 from phalanx.runtime import Array
+from phalanx.runtime.compiled_program import LoweredProgram
 from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, use_mesh
 from phalanx.spmd.communication import Collective, Collectives, find_mesh, name_axes
+from phalanx.spmd.communication_causes import CauseFinder
 from phalanx.spmd.jit import jit
 from phalanx.spmd.sharding_resolution import resolve_prefix_shardings
 from phalanx.spmd.stages import Lowered
@@ -107,7 +109,7 @@ def plan(
     module = HloModule(answer.text)
     kept, names = lowered.program.kept, lowered.input_paths
     program_mesh = find_mesh(lowered.program)
-    collectives, time, notes = _read_communication(module, lowered.program.devices, program_mesh, machine, platform)
+    collectives, time, notes = _read_communication(module, lowered.program, program_mesh, machine, platform)
     return Plan(
         name=lowered.fun_name,
         mesh=dict(program_mesh.shape) if program_mesh is not None else {},
@@ -173,9 +175,10 @@ def _place(x: Any, declared: Any, mesh: Mesh | AbstractMesh | None) -> Any:
 
 
 def _read_communication(
-    module: HloModule, devices: Sequence[Any], mesh: Mesh | None, machine: Machine | None, platform: str
+    module: HloModule, lowered: LoweredProgram, mesh: Mesh | None, machine: Machine | None, platform: str
 ) -> tuple[Collectives, TimeEstimate | None, tuple[str, ...]]:
     """The collectives, the time, and the corrections of the compiler's answer for a machine."""
+    devices, causes = lowered.devices, CauseFinder(lowered, lowered.program)
     is_replaced = machine is not None and platform == "cpu"
     reading = CompiledForCpus(module) if is_replaced else AsCompiled(module)
     found: list[Collective] = []
@@ -183,11 +186,11 @@ def _read_communication(
     as_compiled = 0
     for run in module.walk() if len(devices) > 1 else ():
         compiled = find_communication(module, run)
-        if compiled is None or name_axes(compiled, devices, mesh) is None:
+        if compiled is None or name_axes(compiled, devices, mesh, causes) is None:
             continue
         as_compiled += compiled.bytes * run.executions
         for c in reading.communications(run, compiled):
-            collective, _ = name_axes(c, devices, mesh)  # type: ignore[misc]  # the groups of `compiled`
+            collective, _ = name_axes(c, devices, mesh, causes)  # type: ignore[misc]  # the groups of `compiled`
             if machine is not None:
                 each = machine.collective_seconds(c.kind, c.bytes, collective.groups)
                 collective = collective._replace(seconds=each)

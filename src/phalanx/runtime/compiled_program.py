@@ -78,8 +78,10 @@ from phalanx.sharding import (
 class RunChecks(Protocol):
     """The checks of programs that debugging options ask for."""
 
-    def check_no_collectives(self, compiled: CompiledProgram, axes: frozenset) -> None:
-        """Raise if a compiled program communicates along one of the axes of the option `no_collectives`."""
+    def check_communication(
+        self, compiled: CompiledProgram, allowed: str, forbidden: frozenset, input_name: Callable[[int], str] | None
+    ) -> None:
+        """Raise for collectives that the options `communication` and `no_collectives` do not allow."""
 
     def use_keys(self, program: Jaxpr, args: Sequence[Any]) -> None:
         """Record the random keys that a call consumes; raise if one was consumed before (`debug_key_reuse`)."""
@@ -110,6 +112,8 @@ class LoweredProgram:
       donated: numbers of the inputs whose buffers may be reused.
       committed: whether the results are committed to these devices.
       is_attached: whether the devices are ones of this process's clients, on which the program can run.
+      communication: the collectives that it may have, as in the option `communication`.
+      names_requests: whether the collectives for shardings that the program asks for have its name.
     """
 
     program: Any
@@ -123,12 +127,19 @@ class LoweredProgram:
     donated: tuple[int, ...]
     committed: bool
     is_attached: bool
+    communication: str
+    names_requests: bool
 
-    def compile(self, options: dict | None = None) -> CompiledProgram:
+    def compile(self, options: dict | None = None, input_name: Callable[[int], str] | None = None) -> CompiledProgram:
         """Compile for the devices that the program was lowered for.
 
+        Args:
+          options: options of XLA.
+          input_name: returns the user's name of input `i`, for messages.
+
         Raises:
-          ShardingError: these are not attached, or the program would communicate along an axis of `no_collectives`.
+          ShardingError: these are not attached, or the program has collectives that the options `communication` and
+            `no_collectives` do not allow.
         """
         if not self.is_attached:
             raise ShardingError(
@@ -150,8 +161,9 @@ class LoweredProgram:
         for inspection in module.inspections:
             self._report(inspection)
         compiled = CompiledProgram(self, executable)
-        if state.context.no_collectives and len(self.devices) > 1:
-            run_checks.check_no_collectives(compiled, state.context.no_collectives)
+        forbidden = state.context.no_collectives
+        if (forbidden or self.communication != "any") and len(self.devices) > 1:
+            run_checks.check_communication(compiled, self.communication, forbidden, input_name)
         return compiled
 
     def compile_offline(self, topology: Topology, options: dict | None = None) -> offline_compiler.OfflineProgram:
@@ -204,6 +216,7 @@ def lower(
     platform: str | None = None,
     slice_threshold: int = SLICED_FROM,
     chooses_results: bool = True,
+    communication: str | None = None,
 ) -> LoweredProgram:
     """Lower a jaxpr for devices.
 
@@ -219,7 +232,9 @@ def lower(
       platform: another platform than that of the devices, to inspect the module for it.
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
       chooses_results: whether to ask the partitioner for the shardings of results that may be uneven.
+      communication: the collectives that the program may have; None for the option `communication`.
     """
+    communication = communication or state.context.communication
     device_platform = client.platform_name(devices[0].platform)
     is_attached = platform in (None, device_platform) and not isinstance(devices[0], PlaceholderDevice)
     out_shardings = out_shardings or [None] * len(program.outvars)
@@ -248,6 +263,8 @@ def lower(
         non_default_memory_kind(s) or m
         for s, m in zip(out_shardings, result_memories(closed, in_memories), strict=True)
     ]
+    is_portable = platform not in custom_call_partitioner.PLATFORMS
+    names_requests = communication != "any" and not is_portable
     with monitoring.timed(monitoring.LOWER, fun_name=name):
         module = lower_jaxpr_to_module(
             closed,
@@ -259,10 +276,11 @@ def lower(
             out_shardings=out_shardings if is_partitioned else None,
             donated=[len(constants) + position[i] for i in donated if i in position],
             memories=(in_memories, out_memories),
-            is_portable=platform not in custom_call_partitioner.PLATFORMS,
+            is_portable=is_portable,
             is_attached=is_attached,
             slice_threshold=slice_threshold,
             chooses_results=chooses_results and is_attached,
+            names_requests=names_requests,
         )
     if config.dump_ir_to:
         _dump(module, config.dump_ir_to, name)
@@ -282,6 +300,9 @@ def lower(
         donated=tuple(donated),
         committed=committed,
         is_attached=is_attached,
+        communication=communication,
+        # XLA itself reshards what is split unevenly.
+        names_requests=names_requests and not module.has_uneven,
     )
     if not module.chosen_results:
         return lowered
@@ -296,6 +317,7 @@ def lower(
         committed=committed,
         slice_threshold=slice_threshold,
         chooses_results=False,
+        communication=communication,
     )
 
 

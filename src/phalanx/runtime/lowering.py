@@ -48,6 +48,9 @@ from phalanx.runtime.operation_builder import OperationBuilder
 from phalanx.runtime.reshard_lowering import SLICED_FROM, align_operands, infer_result_sharding, reshard_to
 from phalanx.runtime.shardy import sdy_sharding
 
+# The name, in the metadata of a compiled program, of the resharding of results to declared shardings.
+OUT_SHARDINGS = "out_shardings"
+
 
 class SpecialLowering(Protocol):
     """Lowering of equations that take the place of their primitive's `lower` rule."""
@@ -385,8 +388,9 @@ def emit_function(
         # expected to have that sharding already.
         alike = set() if _names_shardings(program) else {(v.aval, s) for v, s in zip(program.invars, in_shardings)}
         for i, (v, s) in enumerate(zip(program.outvars, out_shardings)):
-            if s is not None and module.num_partitions > 1 and (v.aval, s) not in alike:
-                outputs[i] = reshard_to(ctx, outputs[i], physical_aval(v.aval), s)
+            if s is not None and module.num_partitions > 1 and (module.names_requests or (v.aval, s) not in alike):
+                with module.location(None, OUT_SHARDINGS):
+                    outputs[i] = reshard_to(ctx, outputs[i], physical_aval(v.aval), s)
         if is_public:
             if module.has_uneven and module.is_partitioned:
                 _inspect_results(module, program, outputs, out_shardings)
@@ -459,6 +463,7 @@ def lower_jaxpr_to_module(
     manual: Any = None,
     slice_threshold: int = SLICED_FROM,
     chooses_results: bool = False,
+    names_requests: bool = False,
 ) -> ModuleContext:
     """Lower a jaxpr without constants to a module with one public function, `main`.
 
@@ -477,6 +482,7 @@ def lower_jaxpr_to_module(
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
       chooses_results: whether to ask the partitioner for the shardings of results that may be uneven; if there are any,
         `chosen_results` of the module has entries, and the module is compiled for the answers only.
+      names_requests: as in `ModuleContext`.
     """
     with pause_collector(), preserve_wide_types(program), mlir.make_context(), ir.Location.unknown():
         module = ModuleContext(
@@ -486,6 +492,7 @@ def lower_jaxpr_to_module(
             is_portable=is_portable,
             is_attached=is_attached,
             slice_threshold=slice_threshold,
+            names_requests=names_requests,
             devices=devices,
             manual=manual,
         )

@@ -62,6 +62,8 @@ class ModuleContext:
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
       devices: in partition order; None if the program names no mesh in another order.
       manual: for a program that each device of a mesh runs, the mesh and its manual axes, which collectives read.
+      names_requests: whether each sharding that the user asked for is lowered to a resharding call, so that the
+        collectives for it have its name; XLA's own name them after any operation nearby.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class ModuleContext:
         slice_threshold: int = SLICED_FROM,
         devices: Sequence[Any] | None = None,
         manual: Any = None,
+        names_requests: bool = False,
     ):
         self.platforms = tuple(platforms)
         self.platform = self.platforms[0]  # the one that is being emitted for
@@ -96,7 +99,7 @@ class ModuleContext:
         self.inferred_shardings: dict[Any, Any] = {}
         self.unsharded_dims: set[tuple[Any, int]] = set()  # found by `find_dim_sharding` not to be sharded
         self.arguments: set[Any] = set()  # of `main`, whose memory is not freed while the program runs
-        self.slice_threshold = slice_threshold
+        self.slice_threshold, self.names_requests = slice_threshold, names_requests
         self.constraints: dict[Any, Any] = {}  # the sharding attribute of each type that has one
         self.host_callbacks: list[Any] = []
         self.inspections: list[Inspection] = []

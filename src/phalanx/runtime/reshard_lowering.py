@@ -142,7 +142,9 @@ def _needs_no_call(module: Any, x: ir.Value, aval: ShapedArray, sharding: Shardi
     It does if nothing is resharded, or on a mesh with one axis, where XLA itself uses a single collective.
     """
     held = module.inferred_shardings.get(x)
-    if aval.is_symbolic or held is sharding:
+    if module.names_requests or aval.is_symbolic:
+        return aval.is_symbolic
+    if held is sharding:
         return True
     if not isinstance(sharding, NamedSharding):
         return False

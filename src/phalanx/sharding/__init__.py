@@ -6,7 +6,11 @@ Other packages import what they need from here; only the names that `publish` li
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from phalanx.core import ManualAxisType as ManualAxisType, no_collectives as no_collectives
+from phalanx.core import (
+    ManualAxisType as ManualAxisType,
+    communication as communication,
+    no_collectives as no_collectives,
+)
 from phalanx.engine.public_namespace import publish as _publish
 from phalanx.sharding.base_sharding import ShardIndex as ShardIndex, Sharding as Sharding
 from phalanx.sharding.device_mesh import make_mesh as make_mesh
@@ -70,7 +74,7 @@ __getattr__, __dir__ = _publish(
     globals(),
     only="AbstractDevice AbstractMesh AxisType GSPMDSharding ManualAxisType Mesh NamedSharding P "
     "PartitionSpec ShardIndex Sharding SingleDeviceSharding UNCONSTRAINED UNSPECIFIED UnreducedKind "
-    "from_hlo_sharding get_abstract_mesh get_mesh make_mesh make_single_device_sharding no_collectives "
+    "from_hlo_sharding get_abstract_mesh get_mesh make_mesh make_single_device_sharding no_collectives communication "
     "set_mesh to_sharding use_abstract_mesh use_mesh",
     lazy={"phalanx.lax.sharding.explicit_axes": "auto_axes explicit_axes reshard"},
     guarded="auto_axes explicit_axes get_abstract_mesh get_mesh make_mesh reshard use_abstract_mesh use_mesh".split(),

@@ -1,15 +1,15 @@
 """List the collectives of a compiled program, with bytes, mesh axes and source lines.
 
 `engine.hlo_collectives` finds them in the optimized HLO. This file translates the groups of partitions of each
-collective into axes of the program's mesh. Used by `phalanx.testing` and `debug.check_sharded`, and
-by the option `no_collectives`.
+collective into axes of the program's mesh. Used by `phalanx.testing`, `phalanx.planning` and `debug.check_sharded`, and
+by the options `communication` and `no_collectives`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,8 @@ from phalanx.engine import compiler, hlo_collectives
 from phalanx.engine.hlo_parser import HloModule
 from phalanx.runtime import compiled_program
 from phalanx.sharding import Mesh, NamedSharding
+from phalanx.spmd.communication_causes import ALLOWED, UNASKED, CauseFinder
+from phalanx.spmd.refused_collectives import refuse_collectives
 
 
 class Collective(NamedTuple):
@@ -34,6 +36,8 @@ class Collective(NamedTuple):
       source: the line of the user's program that caused the collective, as `file:line`; "" if XLA lost it.
       groups: ids of the devices in each group; for a permutation its (source, target) pairs.
       loops: trip count of each loop around the collective, outermost first; None if unknown.
+      cause: "asked" for a named collective, such as `psum`, and for resharding to a sharding that the program declares;
+        "implied" for the reduction of partial results, such as the sum over a split dimension; "unasked" for any other.
       seconds: the estimated time of one execution, in a plan for a known machine; None otherwise.
 
     Examples:
@@ -47,6 +51,7 @@ class Collective(NamedTuple):
     source: str
     groups: tuple[tuple[int, ...], ...]
     loops: tuple[int | None, ...]
+    cause: str = UNASKED
     seconds: float | None = None
 
     @property
@@ -58,7 +63,7 @@ class Collective(NamedTuple):
         over = "devices " + str(self.groups) if self.axes is None else ", ".join(map(repr, self.axes))
         often = "".join(f", in a loop of {n}" if n is not None else ", in a loop" for n in self.loops)
         where = f", at {self.source}" if self.source else ""
-        return f"{self.kind} of {self.bytes:,} bytes over {over}{often}{where}"
+        return f"{self.cause} {self.kind} of {self.bytes:,} bytes over {over}{often}{where}"
 
 
 class Collectives(tuple[Collective, ...]):
@@ -106,18 +111,25 @@ def list_collectives(program: compiled_program.CompiledProgram) -> Collectives:
     return Collectives([found for found, _ in _iter_collectives(program)])
 
 
-def check_no_collectives(program: compiled_program.CompiledProgram, forbidden: frozenset[Any]) -> None:
-    """Enforce the option `no_collectives`.
+def check_communication(
+    program: compiled_program.CompiledProgram,
+    allowed: str,
+    forbidden: frozenset[Any],
+    input_name: Callable[[int], str] | None,
+) -> None:
+    """Enforce the options `communication` and `no_collectives`.
 
     Args:
       program: the compiled program.
+      allowed: the value of `communication`.
       forbidden: the mesh axes along which it must not communicate.
+      input_name: returns the user's name of input `i`.
 
     Raises:
-      ShardingError: the program has a collective along one of these axes.
+      ShardingError: the program has a collective along one of these axes, or of a cause that is not allowed.
     """
-    sent = [found for found, axes in _iter_collectives(program) if not forbidden.isdisjoint(axes)]
-    if sent:
+    found = list(_iter_collectives(program))
+    if sent := [c for c, axes in found if not forbidden.isdisjoint(axes)]:
         raise ShardingError(
             "no_collectives",
             expected=f"a program without collectives along {', '.join(sorted(map(repr, forbidden)))}",
@@ -125,20 +137,22 @@ def check_no_collectives(program: compiled_program.CompiledProgram, forbidden: f
             fix="shard the operands of these lines along dimensions that need no communication, or remove the axis "
             "from no_collectives",
         )
+    if refused := [c for c, _ in found if c.cause not in ALLOWED[allowed]]:
+        raise refuse_collectives(program, refused, allowed, input_name)
 
 
 def _iter_collectives(program: compiled_program.CompiledProgram) -> Iterator[tuple[Collective, tuple[Any, ...]]]:
     """Yield each collective of a compiled program and all mesh axes along which the devices of its groups differ."""
     devices = program.lowered.devices
     if len(devices) > 1:
-        mesh = find_mesh(program)
+        mesh, causes = find_mesh(program), CauseFinder(program.lowered, program.program)
         for c in hlo_collectives.communications(HloModule(compiler.hlo_text(program.executable))):
-            if (found := name_axes(c, devices, mesh)) is not None:
+            if (found := name_axes(c, devices, mesh, causes)) is not None:
                 yield found
 
 
 def name_axes(
-    c: hlo_collectives.Communication, devices: Sequence[Any], mesh: Mesh | None
+    c: hlo_collectives.Communication, devices: Sequence[Any], mesh: Mesh | None, causes: CauseFinder
 ) -> tuple[Collective, tuple[Any, ...]] | None:
     """Translate the groups of partitions of a collective into mesh axes.
 
@@ -146,6 +160,7 @@ def name_axes(
       c: the collective.
       devices: of the program, in partition order.
       mesh: a mesh of these devices, if the program has one.
+      causes: finds the cause.
 
     Returns:
       The collective and all axes along which the devices of its groups differ; None if each device communicates with
@@ -158,7 +173,8 @@ def name_axes(
     axes, whole = ((), False) if mesh is None else _axes(mesh, devices, groups)
     ids = tuple([tuple([devices[p].id for p in group]) for group in groups])
     known = axes if whole or (c.pairs and mesh is not None) else None
-    return Collective(c.kind, c.bytes, known, f"{c.file}:{c.line}" if c.file else "", ids, c.loops), axes
+    line = f"{c.file}:{c.line}" if c.file else ""
+    return Collective(c.kind, c.bytes, known, line, ids, c.loops, causes.find(c, axes)), axes
 
 
 def _axes(mesh: Mesh, devices: Sequence[Any], groups: Iterable[Sequence[int]]) -> tuple[tuple[Any, ...], bool]:
@@ -194,4 +210,4 @@ def _iter_meshes(values: Iterable[Any]) -> Iterator[Mesh]:
                 yield from _iter_meshes(sorted(eqn.params.values(), key=lambda v: isinstance(v, Jaxpr)))
 
 
-compiled_program.run_checks.provide(check_no_collectives=check_no_collectives)
+compiled_program.run_checks.provide(check_communication=check_communication)

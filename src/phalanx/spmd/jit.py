@@ -14,7 +14,7 @@ import operator
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
-from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from phalanx.core import (
     ArgumentTypeError,
@@ -22,6 +22,7 @@ from phalanx.core import (
     check_allowed,
     check_jaxpr,
     check_ref_aliases,
+    communication as communication_option,
     convert_outputs,
     current_scope,
     disable_jit,
@@ -47,6 +48,7 @@ from phalanx.spmd.background_compilation import compile_in_background
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit_diagnostics import TRACING, explain_miss, log_stage
 from phalanx.spmd.jit_primitive import bind_program
+from phalanx.spmd.refused_collectives import check_typed_communication
 from phalanx.spmd.sharding_resolution import apply_in_shardings, reshard_results
 from phalanx.spmd.stages import Compiled, Lowered, Traced
 from phalanx.transforms.flat_function import STAGE_ATTRIBUTES, function_name, wraps
@@ -61,7 +63,12 @@ _type_of = operator.attrgetter("_type")
 # Compared with the context of a call by identity. None is no context, so the first call takes the slow path.
 _NO_HIT: tuple = (None,) * 5
 DEFAULT_OPTIONS: dict[str, Any] = dict(
-    in_shardings=UNSPECIFIED, out_shardings=UNSPECIFIED, keep_unused=False, inline=False, compiler_options=None
+    in_shardings=UNSPECIFIED,
+    out_shardings=UNSPECIFIED,
+    keep_unused=False,
+    inline=False,
+    compiler_options=None,
+    communication=None,
 )
 
 
@@ -400,6 +407,9 @@ class Jit:
             program = trace_to_jaxpr(flat, avals, self._name, call.path)
         if enable_checks.value:
             check_jaxpr(program)
+        allowed = options.get("communication") or state.context.communication
+        if allowed != "any":
+            check_typed_communication(program, allowed)
         return Traced(self._fun, program, call, trees[0], options, self._signature)
 
     def _explain_failure(self, error: Exception, args: tuple, kwargs: dict) -> None:
@@ -500,6 +510,7 @@ class JitOptions(TypedDict, total=False):
     backend: str | None
     inline: bool
     compiler_options: dict | None
+    communication: Literal["any", "implied", "asked"] | None
 
 
 class JitFunction(Protocol[P, R_co]):
@@ -543,6 +554,7 @@ def jit(
     backend: str | None = None,
     inline: bool | Inline = False,
     compiler_options: dict | None = None,
+    communication: Literal["any", "implied", "asked"] | None = None,
 ) -> Any:
     """Compile a function with XLA, for one device or for all devices of a mesh.
 
@@ -559,6 +571,9 @@ def jit(
       backend: the platform whose first device to run on.
       inline: whether to inline calls into other programs being traced: a bool, or a member of `phalanx.Inline`.
       compiler_options: options passed to XLA.
+      communication: the collectives that the program may have: "any", those that it asks for and those that sums over
+        split dimensions "implied", or only those "asked" for; None for the option `sharding.communication`. Inside
+        another program, that program's option applies.
 
     Returns:
       The compiled function. Its attributes `trace`, `lower` and `eval_shape` expose the stages of compilation, and
@@ -566,7 +581,8 @@ def jit(
 
     Raises:
       ArgumentTypeError: `fun` is not callable, or a static argument is not hashable.
-      ShardingError: a committed argument has another sharding than `in_shardings` declares.
+      ShardingError: a committed argument has another sharding than `in_shardings` declares, or `communication` does not
+        allow a collective of the program.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -588,6 +604,7 @@ def jit(
         backend=backend,
         inline=inline is True or inline is Inline.JAX_EARLY,
         compiler_options=compiler_options,
+        communication=communication and communication_option.check("communication", communication),
     )
     if fun is None:
         return lambda f: jit(f, **options)

@@ -277,6 +277,7 @@ class Traced:
                 name=self.fun_name,
                 committed=committed,
                 platform=platform,
+                communication=self._settings.get("communication"),
             )
         return Lowered(self, lowered, refs)
 
@@ -384,7 +385,9 @@ class Lowered(_LaterStage):
         """
         traced = self._traced
         with log_stage(COMPILING, traced.fun_name, traced.program.in_avals):
-            program = self.program.compile(traced.compiler_options | (compiler_options or {}))
+            program = self.program.compile(
+                traced.compiler_options | (compiler_options or {}), lambda i: self.input_paths[i]
+            )
         warn_unused_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
         return Compiled(traced, program, self.refs)
 

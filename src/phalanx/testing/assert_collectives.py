@@ -9,6 +9,7 @@ from phalanx.core import ArgumentError, PhalanxError
 from phalanx.engine.hlo_collectives import KINDS
 from phalanx.engine.traceback_filtering import guard_namespace as _guard
 from phalanx.spmd.communication import Collective as Collective, Collectives as Collectives, list_collectives
+from phalanx.spmd.communication_causes import CAUSES
 from phalanx.spmd.jit import jit
 from phalanx.spmd.stages import Compiled, Lowered, Traced
 
@@ -77,9 +78,10 @@ def assert_collectives(
     Args:
       f: as for `collectives`.
       *args, **kwargs: as for `collectives`.
-      allowed: the allowed kinds, such as `("all-reduce",)`; or a dict from kind to the mesh axes along which it is
-        allowed, such as `{"all-reduce": ("data",)}`, with None for any axes. By default no collective is allowed.
-      required: kinds of which at least one collective must exist.
+      allowed: the allowed kinds, such as `("all-reduce",)`, and causes, such as `("asked", "implied")`; or a dict from
+        these to the mesh axes along which they are allowed, such as `{"all-reduce": ("data",)}`, with None for any
+        axes. By default no collective is allowed.
+      required: kinds and causes of which at least one collective must exist.
 
     Returns:
       The collectives of the function.
@@ -87,7 +89,7 @@ def assert_collectives(
     Raises:
       CommunicationError: a collective is not allowed, or a required one is missing; the message lists bytes, axes and
         source lines.
-      ArgumentError: an unknown kind.
+      ArgumentError: an unknown kind or cause.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -97,32 +99,34 @@ def assert_collectives(
     axes = dict(allowed) if isinstance(allowed, Mapping) else dict.fromkeys(allowed)
     required = tuple(required)
     for kind in (*axes, *required):
-        if kind not in KINDS:
+        if kind not in (*KINDS, *CAUSES):
             raise ArgumentError(
                 "assert_collectives",
-                expected=f"kinds among {', '.join(KINDS)}",
+                expected=f"names among {', '.join((*KINDS, *CAUSES))}",
                 got=repr(kind),
-                fix=f"replace {kind!r} by the name of a collective in XLA",
+                fix=f"replace {kind!r} by the name of a collective in XLA, or by a cause",
             )
     found = collectives(f, *args, **kwargs)
     # All violations are collected first, so that one failure shows the complete list.
     wrong = [c for c in found if not _is_allowed(c, axes)]
-    missing = [kind for kind in required if kind not in found.kinds]
+    missing = [kind for kind in required if not any(kind in (c.kind, c.cause) for c in found)]
     if wrong or missing:
         raise CommunicationError(
             getattr(f, "__name__", "the program"),
             expected=_describe_expected(axes, required),
             got="; ".join([*map(str, wrong), *(f"no {kind}" for kind in missing)]),
-            fix="shard the operands of these lines along dimensions that need no communication, or add the kinds to "
-            "`allowed`",
+            fix="shard the operands of these lines along dimensions that need no communication, or add the kinds or "
+            "causes to `allowed`",
         )
     return found
 
 
 def _is_allowed(c: Collective, allowed: Mapping[str, Any]) -> bool:
-    over = allowed.get(c.kind, ())
-    over = (over,) if isinstance(over, str) else over
-    return c.kind in allowed and (over is None or (c.axes is not None and set(c.axes) <= set(over)))
+    for over in (allowed[name] for name in (c.kind, c.cause) if name in allowed):
+        over = (over,) if isinstance(over, str) else over
+        if over is None or (c.axes is not None and set(c.axes) <= set(over)):
+            return True
+    return False
 
 
 def _describe_expected(allowed: Mapping[str, Any], required: tuple[str, ...]) -> str:

@@ -87,6 +87,11 @@ class ScatterPrimitive(Primitive):
 
     operation: Any = None  # combines old and new element in the body; None to take the new one
 
+    @property
+    def combines_updates(self) -> bool:
+        """Whether elements of the result are sums, or other reductions, of several updates."""
+        return self.operation is not None
+
     def abstract_eval(self, x, indices, updates, *, dimension_numbers, **_):
         window, inserted, index_map, batching, indices_batching = dimension_numbers
         where = f"lax.{self.name.replace('-', '_')}"

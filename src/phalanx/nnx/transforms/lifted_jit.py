@@ -536,6 +536,7 @@ def jit(
     backend: str | None = None,
     inline: bool = False,
     compiler_options: dict[str, Any] | None = None,
+    communication: str | None = None,
     graph: bool | None = None,
     graph_updates: bool | None = None,
 ) -> Any:
@@ -546,7 +547,7 @@ def jit(
       in_shardings, out_shardings: as in `phalanx.jit`; for a module, a sharding for all its variables or a
         `StateSharding`. Changed variables keep the sharding of the corresponding input.
       static_argnums, static_argnames, donate_argnums, donate_argnames: as in `phalanx.jit`.
-      keep_unused, device, backend, inline, compiler_options: as in `phalanx.jit`.
+      keep_unused, device, backend, inline, compiler_options, communication: as in `phalanx.jit`.
       graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
@@ -578,6 +579,7 @@ def jit(
         backend=backend,
         inline=inline,
         compiler_options=compiler_options,
+        communication=communication,
     )
     mode = resolve_mode(graph, graph_updates)
 

@@ -1,0 +1,124 @@
+"""Causes of collectives: asked for by the program, implied by a sum over a split dimension, or neither.
+
+Each instruction of a compiled program has the name of the operation that it comes from, which ends with the name of the
+primitive. XLA joins the names of collectives that it combines. A collective for several causes has the one that is
+least wanted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import cached_property
+from typing import Any
+
+from phalanx.core import Eqn, Jaxpr, equation_sharding_rule, iterate_jaxprs, registry
+from phalanx.engine.hlo_collectives import Communication
+from phalanx.runtime.compiled_program import LoweredProgram
+from phalanx.runtime.lowering import OUT_SHARDINGS
+from phalanx.spmd.sharding_conflicts import Conflict, find_operations
+
+ASKED, IMPLIED, UNASKED = CAUSES = ("asked", "implied", "unasked")
+
+# The causes that each value of the option `communication` allows.
+ALLOWED = {"any": CAUSES, "implied": (ASKED, IMPLIED), "asked": (ASKED,)}
+
+_REDUCTIONS = ("all-reduce", "reduce-scatter")
+
+
+class CauseFinder:
+    """Finds the causes of the collectives of one program.
+
+    Args:
+      lowered: the program, which is or was compiled.
+      program: its jaxpr, if it is known.
+    """
+
+    def __init__(self, lowered: LoweredProgram, program: Jaxpr | None) -> None:
+        self.lowered, self.program = lowered, program
+
+    def find(self, c: Communication, axes: Collection[Any]) -> str:
+        """Find the cause of a collective.
+
+        Args:
+          c: the collective.
+          axes: the mesh axes along which it runs.
+
+        Returns:
+          "asked" for a named collective and for resharding to a sharding that the program names, "implied" for the sum
+          (or other reduction) of the partial results of an operation that reduces a split dimension, else "unasked".
+        """
+        named = (self._cause_of(c.kind, primitive) for primitive in primitive_names(c.name))
+        cause = max(named, key=CAUSES.index)
+        return ASKED if cause == UNASKED and self._may_be_asked(c, axes) else cause
+
+    def _cause_of(self, kind: str, name: str) -> str:
+        primitive = registry.get(name)
+        if name == OUT_SHARDINGS or (
+            primitive is not None
+            and (primitive.target_shardings is not None or getattr(primitive, "synchronizes", False))
+        ):
+            return ASKED
+        if kind not in _REDUCTIONS or primitive is None:
+            return UNASKED
+        # Operations that a lowering rule emits are not in the jaxpr.
+        return UNASKED if name in self._names - self._reductions else IMPLIED
+
+    def _may_be_asked(self, c: Communication, axes: Collection[Any]) -> bool:
+        """Whether XLA may have inserted a collective before the place where the program asks for a sharding.
+
+        XLA propagates what is asked for backward, and then reshards a value that an earlier operation computes. So it
+        is if no operation needs other shardings of its operands than they have. Programs that are lowered with names
+        for their requests need no such reasoning.
+        """
+        if self.lowered.names_requests or self.program is None or not self._has_requests:
+            return False
+        moved = [k for k in self._conflicts if not k.axes.isdisjoint(axes)]
+        return not any(k.is_alike(c.kind, c.bytes) or k.line == f"{c.file}:{c.line}" for k in moved)
+
+    @cached_property
+    def _has_requests(self) -> bool:
+        declared = any(s is not None for s in self.lowered.out_shardings)
+        return declared or any(eqn.primitive.target_shardings is not None for eqn in self._eqns)
+
+    @cached_property
+    def _conflicts(self) -> list[Conflict]:
+        assert self.program is not None, "only known programs are analysed"
+        operations = find_operations(self.program, self.lowered.in_shardings)
+        return [conflict for operation in operations for conflict in operation.conflicts()]
+
+    @cached_property
+    def _eqns(self) -> list[Eqn]:
+        jaxprs = () if self.program is None else iterate_jaxprs(self.program)
+        return [eqn for jaxpr in jaxprs for eqn in jaxpr.eqns]
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return {eqn.primitive.name for eqn in self._eqns}
+
+    @cached_property
+    def _reductions(self) -> set[str]:
+        """The names of the primitives of the program that reduce a dimension, or combine updates."""
+        return {
+            eqn.primitive.name
+            for eqn in self._eqns
+            if not eqn.primitive.call_like
+            and (equation_sharding_rule(eqn).reduced or getattr(eqn.primitive, "combines_updates", False))
+        }
+
+
+def primitive_names(name: str) -> list[str]:
+    """The primitives in the name of an operation, of which combined operations have several.
+
+    Args:
+      name: such as "jit(f)/jvp()/dot_general" or "jit(f)/(jvp()/dot_general:jvp()/reduce_sum)".
+
+    Returns:
+      The last component of each name.
+
+    Examples:
+      >>> primitive_names("jit(f)/(jvp()/dot_general:jvp()/reduce_sum)")
+      ['dot_general', 'reduce_sum']
+    """
+    last = [part.rpartition("/")[2] for part in name.split(":")]
+    return [found[0] if (found := re.search(r"\w+", part)) else "" for part in last]
