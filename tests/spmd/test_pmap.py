@@ -170,6 +170,8 @@ def test_soft_pmap_accepts_any_number_of_rows(rows):
 
 
 def test_soft_pmap_distributes_rows_over_all_devices():
+    y = soft_pmap(lambda x: x + 1)(np.zeros((13, 3), np.float32))
+    assert [s.data.shape[0] for s in y.addressable_shards] == [2, 2, 2, 2, 2, 2, 1, 0]
     y = soft_pmap(lambda x: x + 1)(np.zeros((16, 3), np.float32))
     assert [s.data.shape for s in y.addressable_shards] == [(2, 3)] * 8
     assert not collectives(soft_pmap(lambda x: x + 1), np.zeros((16, 3), np.float32))

@@ -226,8 +226,8 @@ def test_a_mesh_axis_used_around_and_inside_is_an_error_that_names_both_uses(mes
 def test_other_mismatches_are_errors(mesh):
     with pytest.raises(ShardingError, match="an axis of the current mesh \\('x', 'y'\\), got 'z'"):
         named(axis_resources={"i": "z"})(X)
-    with pytest.raises(ShardingError, match="axis 'i': expected a size divisible by 4, .*got 6"):
-        named(axis_resources={"i": ("x", "y")})(X.T)
+    with pytest.raises(ShardingError, match="axis 'i': expected a size divisible by 8, .*got 6"):
+        named(axis_resources={"i": ("x", "y", SerialLoop(2))})(X.T)
     with pytest.raises(ArgumentError, match="one size: 4 in argument\\[0\\], got 6 in argument\\[1\\]"):
         xmap(lambda x, y: x, (["i", ...], [None, "i", ...]), ["i", ...])(X, X)
     with pytest.raises(AxisError) as e:

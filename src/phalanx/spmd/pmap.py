@@ -28,7 +28,7 @@ from phalanx.core import (
     state_extra,
 )
 from phalanx.engine import client
-from phalanx.lax import squeeze, with_sharding_constraint
+from phalanx.lax import squeeze
 from phalanx.numpy import expand_dims, moveaxis
 from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.call_arguments import CallArguments, Signature
@@ -328,20 +328,7 @@ class SoftPMap(RowMap):
             with state_extra(rows_share=True):
                 return by_rows(*args, **kwargs)
 
-        # Even shards: arguments and results can be sharded at the boundary.
-        if size % len(devices) == 0:
-            return vectorized, self._add_in_shardings(specs, mesh)
-
-        def whole(*args: Any, **kwargs: Any) -> Any:
-            # Uneven shards are not supported for arguments and results, but a constraint inside the program may have
-            # them.
-            inner = self._signature.split(args, kwargs)
-            xs = [with_sharding_constraint(x, NamedSharding(mesh, s)) for x, s in zip(inner.leaves, specs, strict=True)]
-            new_args, new_kwargs = inner.rebuild(xs)
-            return vectorized(*new_args, **new_kwargs)
-
-        replicated = NamedSharding(mesh, REPLICATED)
-        return whole, {**self._add_in_shardings([REPLICATED] * len(dims), mesh), "out_shardings": replicated}
+        return vectorized, self._add_in_shardings(specs, mesh)
 
 
 def pmap(
@@ -413,8 +400,7 @@ def soft_pmap(
 
     Returns:
       A compiled function of arguments with all rows. Each device computes its share of the rows as one vectorized
-      program. If the number of devices does not divide the number of rows, arguments and results are replicated, and
-      only the computation is distributed.
+      program. If the number of devices does not divide the number of rows, the last devices have fewer rows, or none.
 
     Raises:
       ArgumentError: the numbers of rows of the arguments differ.

@@ -67,18 +67,9 @@ def _check_counts(where: str, parts: Any, known: tuple[str, int] | None) -> int 
 
 
 def _check_fits(where: str, parts: PartitionSpec | None, shape: Sequence[int]) -> None:
-    """Check that `parts` has at most as many entries as `shape`, and that each divides the size of its dimension."""
-    if parts is None:
-        return
-    check_rank(parts, len(shape), f"an array of shape {tuple(shape)}", where=where)
-    for size, n in zip(shape, parts, strict=False):
-        if size % (n or 1):
-            raise ShardingError(
-                where,
-                expected=f"a dimension whose size is a multiple of {n}",
-                got=f"size {size} for {parts}",
-                fix=f"pad the dimension to {-(-size // n) * n}, or split another dimension",
-            )
+    """Check that `parts` has at most as many entries as `shape`."""
+    if parts is not None:
+        check_rank(parts, len(shape), f"an array of shape {tuple(shape)}", where=where)
 
 
 def _axes(count: int) -> list[tuple[str, int]]:
@@ -198,8 +189,8 @@ def with_sharding_constraint(x: PyTree, parts: PartitionSpec | None) -> Any:
 
     Raises:
       ArgumentError: the call is not inside a function compiled by `sharded_jit`.
-      ShardingError: the total number of shards differs from the function's number of partitions, or a number of shards
-        does not divide the size of its dimension.
+      ShardingError: the total number of shards differs from the function's number of partitions, or there are more
+        numbers than dimensions.
 
     Examples:
       >>> import phalanx.numpy as jnp

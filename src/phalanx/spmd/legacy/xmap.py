@@ -320,7 +320,8 @@ class XMap(Jit):
                 )
         for axis in axes:
             parts = math.prod(shape[m] for m in axis.mesh_axes) * axis.loop
-            if axis.size % parts:
+            # Without a serial loop, whose iterations take chunks of one size, the last shards may be smaller.
+            if axis.loop > 1 and axis.size % parts:
                 raise ShardingError(
                     f"{self._what}, axis {axis.name!r}",
                     expected=f"a size divisible by {parts}, the number of shards and chunks in axis_resources",
