@@ -11,12 +11,14 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from phalanx.experimental.maps import xmap
 from tests.meshes import auto_mesh
 from tests.strategies import specs
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import lax, nn
+from phalanx import checkpoint, export, lax, nn, nnx, optim
+from phalanx.core.error_classes import ShardingError
 from phalanx.sharding import GSPMDSharding, NamedSharding, P
 from phalanx.testing import collectives
 
@@ -265,3 +267,69 @@ def test_even_programs_have_no_padding(mesh):
     f = phalanx.jit(lambda x: jnp.tanh(x) @ x.T, out_shardings=NamedSharding(mesh, P(None, "x")))
     for text in (f.lower(x).as_text(), phalanx.jit(jnp.tanh).lower(x).as_text()):
         assert "stablehlo.slice" not in text and "stablehlo.pad" not in text and "InspectSharding" not in text
+
+
+def test_resharding_in_a_program_holds_no_replica(mesh):
+    square = auto_mesh((4, 2), "xy")
+    source, target = (NamedSharding(square, spec) for spec in (P("x", "y"), P(None, ("x", "y"))))
+    value = values(201, 203)
+    x = phalanx.device_put(value, source)
+    reshard = phalanx.jit(lambda x: x, out_shardings=target)
+    np.testing.assert_array_equal(reshard(x), value)
+    sent = collectives(reshard.lower(x).compile())
+    assert "all-gather" not in sent.kinds and sent.bytes < 2 * value.nbytes / 8
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_explicit_types_and_legacy_transformations_split_any_size(explicit):
+    value = values(6, 3)
+    if explicit:
+        rows = phalanx.make_mesh((4, 2), ("x", "y"))
+        x = phalanx.device_put(value, NamedSharding(rows, P(("x", "y"))))
+        assert str(phalanx.typeof(jnp.sin(x).T)) == "f32[3,6@(x,y)]"
+        y = phalanx.jit(lambda x: lax.scan(lambda c, _: (c * x.sum(0), None), x, None, length=1)[0])(x)
+        with phalanx.set_mesh(rows):
+            np.testing.assert_array_equal(phalanx.reshard(x, P("y", "x")), value)
+    else:
+        with auto_mesh((4, 2), "xy"):
+            share = xmap(lambda v: v * lax.psum(v, "i"), ["i", ...], ["i", ...], axis_resources={"i": ("x", "y")})
+            y = share(value)
+    np.testing.assert_allclose(y, value * value.sum(0), rtol=1e-5)
+    assert [shard.data.shape[0] for shard in y.addressable_shards] == [1] * 6 + [0] * 2
+
+
+def test_unreduced_terms_and_shard_map_need_even_shards(mesh):
+    x = phalanx.device_put(values(17, 2), NamedSharding(mesh, P("x")))
+    with pytest.raises(ShardingError) as error:
+        phalanx.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x)
+    assert str(error.value).endswith(
+        "in_specs[0]: expected dimension 0 of a size divisible by 8, the size of 'x', got f32[17,2].\n"
+        "  Fix: pad dimension 0 to 24, or split another dimension."
+    )
+    square = phalanx.make_mesh((4, 2), ("x", "y"))
+    with pytest.raises(ShardingError) as error:  # XLA would end the process
+        phalanx.device_put(values(17), NamedSharding(square, P("x", unreduced={"y"})))
+    assert str(error.value) == (
+        "device_put, x: expected dimension 0 to be a multiple of 4, since PartitionSpec('x', unreduced={'y'}) splits it "
+        "over 'x' (4), got size 17.\n  Fix: pad the dimension to 20, or use None for it in the spec."
+    )
+
+
+def test_checkpoints_exports_and_modules_take_uneven_shardings(mesh, tmp_path):
+    rows, columns = (NamedSharding(mesh, spec) for spec in (P("x"), P(None, "x")))
+    value = values(17, 5)
+    x = phalanx.device_put(value, rows)
+    checkpoint.save(tmp_path, {"x": x}, wait=True)
+    for sharding in (rows, columns):
+        loaded = checkpoint.load(tmp_path, shardings={"x": sharding})["x"]
+        np.testing.assert_array_equal(loaded, value)
+        assert loaded.sharding is sharding
+    double = phalanx.jit(lambda x: x * 2, in_shardings=rows, out_shardings=columns)
+    read = export.deserialize(export.export(double)(phalanx.ShapeDtypeStruct((17, 5), "float32")).serialize())
+    np.testing.assert_array_equal(read.call(x), value * 2)
+    with phalanx.set_mesh(mesh):
+        table = nnx.Embed(17, 4, rngs=nnx.Rngs(0), embedding_metadata={"out_sharding": ("x", None)})
+        optimizer = nnx.Optimizer(table, optim.adam(1e-3), wrt=nnx.Param)
+        nnx.jit(lambda m, o, t: o.update(m, nnx.grad(lambda m: (m(t) ** 2).sum())(m)))(table, optimizer, np.arange(9))
+    moments = [leaf for leaf in phalanx.tree.leaves(nnx.state((table, optimizer))) if leaf.shape == (17, 4)]
+    assert len(moments) >= 3 and all(largest_shard(leaf) == 12 for leaf in moments)

@@ -45,6 +45,7 @@ from phalanx.runtime.device_assignment import named_sharding
 from phalanx.runtime.memory_kinds import annotate_memories, place_in_memory
 from phalanx.runtime.module_context import ORDER_TOKEN, PLATFORM, ModuleContext, PlatformRequested
 from phalanx.runtime.operation_builder import OperationBuilder
+from phalanx.runtime.padding import add_padding, remove_padding
 from phalanx.runtime.reshard_lowering import SLICED_FROM, align_operands, infer_result_sharding, reshard_to
 from phalanx.runtime.shardy import sdy_sharding
 
@@ -378,7 +379,7 @@ def emit_function(
     env = dict(zip(program.invars, arguments, strict=True))
     with ir.InsertionPoint(block), ir.Location.unknown():
         for v in map(program.invars.__getitem__, padded_ins):
-            env[v] = _remove_padding(env[v], physical_aval(v.aval).shape)
+            env[v] = remove_padding(env[v], physical_aval(v.aval).shape)
         known = {env[v]: s for v, s in zip(program.invars, in_shardings) if s is not None}
         module.known_shardings.update(known)
         module.inferred_shardings.update(known)
@@ -395,7 +396,7 @@ def emit_function(
             if module.has_uneven and module.is_partitioned:
                 _inspect_results(module, program, outputs, out_shardings)
             for i, padded in padded_outs.items():
-                outputs[i] = _add_padding(ctx, outputs[i], physical_aval(program.outvars[i].aval).shape, padded)
+                outputs[i] = add_padding(ctx, outputs[i], physical_aval(program.outvars[i].aval).shape, padded)
             outputs = [
                 x if m is None else place_in_memory(x, m) for x, m in itertools.zip_longest(outputs, module.memories)
             ]
@@ -407,17 +408,6 @@ def _find_padded(variables: Sequence[Any], shardings: Sequence[Any]) -> dict[int
     """The types of the padded buffers among the parameters or results of a program, by number."""
     avals = {i: (v.aval, buffer_aval(v.aval, s)) for i, (v, s) in enumerate(zip(variables, shardings)) if s is not None}
     return {i: padded for i, (aval, padded) in avals.items() if padded.shape != physical_aval(aval).shape}
-
-
-def _remove_padding(x: ir.Value, shape: Sequence[int]) -> Any:
-    """Cut the value of a parameter out of its padded buffer; XLA masks the padding where an operation would read it."""
-    return hlo.slice(x, [0] * len(shape), shape, [1] * len(shape))
-
-
-def _add_padding(ctx: LoweringContext, x: ir.Value, shape: Sequence[int], padded: ShapedArray) -> Any:
-    high = [n - size for n, size in zip(padded.shape, shape, strict=True)]
-    zero = ctx.constant(np.zeros((), padded.dtype), ShapedArray((), padded.dtype))
-    return hlo.pad(x, zero, [0] * len(high), high, [0] * len(high))
 
 
 def _inspect_results(

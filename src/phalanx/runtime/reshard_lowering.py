@@ -20,6 +20,7 @@ Called by the lowering of programs, inside an MLIR context.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -30,6 +31,7 @@ import numpy as np
 from phalanx.core import ShapedArray, ShardingRule, state
 from phalanx.engine import HloSharding, PartitionedCall, dense_constant, func, hlo, i64, ir, mlir, sdy
 from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
+from phalanx.runtime.padding import add_padding, remove_padding
 from phalanx.runtime.shardy import sdy_sharding
 from phalanx.sharding import (
     UNCONSTRAINED,
@@ -54,7 +56,7 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
     """Emit a sharding constraint on a value of a physical type, and the resharding that it needs.
 
     The resharding is left to XLA in exported programs, whose processes cannot call back; inside a `shard_map` over some
-    of the axes, where the partitioner does not number all devices; and for uneven shardings.
+    of the axes, where the partitioner does not number all devices. An uneven value is padded around the resharding.
     """
     module = ctx.module
     attribute = sdy_sharding(module, sharding, aval.ndim)
@@ -69,16 +71,27 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
         or sharding.unreduced_over
         or module.is_portable
         or module.manual is not None
-        or is_uneven
         or _needs_no_call(module, x, aval, sharding)
     ):
-        x = _emit_reshard(ctx, x, aval, sharding)
+        # Uneven shards differ in shape among devices, which the collectives of one program cannot express.
+        padded = ShapedArray(_pad_for(aval.shape, [s for s in (held, sharding) if s is not None]), aval.dtype)
+        if padded.shape == aval.shape:
+            x = _emit_reshard(ctx, x, aval, sharding)
+        else:
+            x = _emit_reshard(ctx, add_padding(ctx, x, aval.shape, padded), padded, sharding)
+            x = remove_padding(x, aval.shape)
     x = sdy.ShardingConstraintOp(x, attribute).result
     if not isinstance(sharding, NamedSharding) or (
         isinstance(sharding.mesh, Mesh) and not sharding.spec.has_unconstrained
     ):
         module.known_shardings[x] = module.inferred_shardings[x] = sharding
     return x
+
+
+def _pad_for(shape: tuple[int, ...], shardings: Sequence[Sharding]) -> tuple[int, ...]:
+    """The smallest shape that all these shardings divide evenly."""
+    padded = functools.reduce(lambda padded, sharding: sharding.padded_shape(padded), shardings, shape)
+    return shape if padded == shape else _pad_for(padded, shardings)
 
 
 def _find_step_to_terms(module: Any, x: ir.Value, held: Any, sharding: NamedSharding) -> NamedSharding | None:

@@ -82,7 +82,8 @@ def live_arrays(platform: str | None = None) -> list[Array]:
       platform: a platform such as `"cpu"`; the default platform if not given.
 
     Returns:
-      New array objects that share the buffers. Arrays of random keys appear as their uint32 data.
+      New array objects that share the buffers. Arrays of random keys appear as their uint32 data, and arrays that are
+      not split evenly with the padding of their buffers.
 
     Examples:
       >>> import phalanx.numpy as jnp
