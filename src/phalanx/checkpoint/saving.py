@@ -11,6 +11,7 @@ when all have, the first one commits the step: a process that fails before leave
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import json
 import os
@@ -34,6 +35,7 @@ from phalanx.checkpoint.step_urls import open_run
 from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, Ref
 from phalanx.engine import client
 from phalanx.engine.coordination import Coordinator
+from phalanx.engine.failure_watch import ProcessFailure
 from phalanx.random import key_data
 from phalanx.runtime import Array, Shard
 from phalanx.typing import PyTree
@@ -200,8 +202,10 @@ def save(
         with ExitStack() as stack:
 
             def begin() -> tuple[int, list[str]] | None:
-                if _last is not None and not _last._is_reported:
-                    _last.result()
+                # Whoever goes on after the failure of a process has joined another program.
+                with contextlib.suppress(ProcessFailure):
+                    if _last is not None and not _last._is_reported:
+                        _last.result()
                 if not is_first(coordinator):
                     return None
                 stack.enter_context(run.lock(where))

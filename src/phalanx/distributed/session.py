@@ -7,6 +7,7 @@ collectives of its devices (Gloo on CPUs, NCCL on GPUs). Every process then star
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import subprocess
@@ -18,10 +19,12 @@ from phalanx.core import ArgumentError, ArgumentTypeError
 from phalanx.core.error_classes import ForbiddenError
 from phalanx.distributed.cluster_detection import detect
 from phalanx.engine import client, coordination_service
+from phalanx.engine.cache import clear_caches
 from phalanx.engine.coordination import Coordinator, bind_address, make_cpu_collectives, own_address
 from phalanx.engine.environment_variables import read_option_variable
 from phalanx.engine.failure_watch import FailureWatch
 from phalanx.engine.tcp_sockets import listening_ports
+from phalanx.runtime.in_flight import effects_barrier
 
 # Set by `phalanx launch`, which runs the coordination service itself.
 SERVICE_IS_RUNNING = "PHALANX_COORDINATION_SERVICE_IS_RUNNING"
@@ -37,6 +40,7 @@ class _Session:
 
 
 _current: list[_Session] = []  # at most one
+_left: list[_Session] = []  # those that a process has failed in
 
 
 def initialize(
@@ -76,7 +80,9 @@ def initialize(
       coordinator_bind_address: the address on which process 0 listens; by default the port of `coordinator_address` on
         all networks of its machine.
 
-    After it, the failure of another process raises `errors.ProcessFailure` in this one.
+    After it, the failure of another process raises `errors.ProcessFailure` in this one. The processes that are left may
+    then call it again, with a new address, number of processes and numbers, and go on from a checkpoint. Arrays and
+    meshes of the program before are of no use any more.
 
     Raises:
       ArgumentError: arguments are missing and the environment does not give them, or gives them in part only.
@@ -89,8 +95,8 @@ def initialize(
       True
       >>> shutdown()
     """
-    _check_once()
     given = {"coordinator_address": coordinator_address, "num_processes": num_processes, "process_id": process_id}
+    _check_once_or_again(given)
     found = detect(os.environ, given, cluster_detection_method)
     address, count, number = found["coordinator_address"], found["num_processes"], found["process_id"]
     _check_numbers(count, number)
@@ -99,7 +105,7 @@ def initialize(
         return
     _check_first()
     service = None
-    if number == 0 and not os.environ.get(SERVICE_IS_RUNNING):
+    if number == 0 and (_left or not os.environ.get(SERVICE_IS_RUNNING)):
         own = coordinator_bind_address or read_option_variable("coordinator_bind_address") or bind_address(address)
         service = coordination_service.start(own, count)
     coordinator = Coordinator.connect(address, number, count, seconds=initialization_timeout)
@@ -122,7 +128,8 @@ def initialize(
 def shutdown() -> None:
     """Wait until all processes have called this function, and disconnect from them.
 
-    At the end of a program this happens by itself, without waiting for the others.
+    At the end of a program this happens by itself, without waiting for the others. After a `ProcessFailure` they are not
+    waited for either.
 
     Raises:
       CoordinationError: a process did not call it in time.
@@ -136,6 +143,8 @@ def shutdown() -> None:
     if not _current:
         return
     session = _current[0]
+    if _has_failed(session):
+        return _leave_failed_program()
     try:
         if session.coordinator is not None:
             session.coordinator.exchange("distributed.shutdown", "", seconds=session.shutdown_seconds)
@@ -170,14 +179,40 @@ def is_initialized() -> bool:
     return bool(_current)
 
 
-def _check_once() -> None:
-    if _current:
+def _check_once_or_again(given: Mapping[str, object]) -> None:
+    """Raise unless this process is part of no program, or of one that has failed, which it then leaves."""
+    if _current and not _has_failed(_current[0]):
         raise ForbiddenError(
             "distributed.initialize",
-            expected="to be called once",
+            expected="to be called once, or again after a ProcessFailure",
             got="a second call",
             fix="call distributed.is_initialized() first",
         )
+    missing = [name for name, value in given.items() if value is None]
+    if (_current or _left) and missing:
+        raise ArgumentError(
+            "distributed.initialize, after a ProcessFailure",
+            expected=f"{', '.join(missing)} of the program that the remaining processes form",
+            got="none, and the environment describes the program that has failed",
+            fix="number these processes from 0, and choose a port that was not used before",
+        )
+    if _current:
+        _leave_failed_program()
+
+
+def _leave_failed_program() -> None:
+    """Disconnect from a program that cannot go on, and forget its devices."""
+    _left.append(_current[0])
+    _disconnect()
+    with contextlib.suppress(Exception):  # of the effects of programs that have failed
+        effects_barrier()
+    client.abandon_clients()
+    clear_caches()
+
+
+def _has_failed(session: _Session) -> bool:
+    watch = session.coordinator and session.coordinator.watch
+    return watch is not None and watch.has_failed
 
 
 def _check_first() -> None:

@@ -91,6 +91,7 @@ class _Clients:
     default: str | None = None
     lock = threading.RLock()
     left_in_parent: ClassVar[dict[str, Client]] = {}  # of a forked process, which lacks their threads
+    abandoned: ClassVar[list[tuple]] = []  # of distributed programs that have failed
 
 
 def is_forked() -> bool:
@@ -214,6 +215,16 @@ def _start_cuda(settings: Settings) -> Client:
             got=str(error),
             fix="install phalanx[cuda13] and look at nvidia-smi, or name the platform cpu",
         ) from error
+
+
+def abandon_clients() -> None:
+    """Forget the clients of a distributed program that has failed, so that those of another one may be started."""
+    with _Clients.lock:
+        # They are kept, because their destructors would wait for collectives that cannot end.
+        _Clients.abandoned.append((_Clients.settings.cluster, dict(_Clients.started)))
+        _Clients.started.clear()
+        _Clients.default = None
+        _Clients.settings = _Clients.settings._replace(cluster=None)
 
 
 def coordinator() -> Coordinator | None:

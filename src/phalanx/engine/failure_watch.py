@@ -185,6 +185,11 @@ class FailureWatch:
             self._failed.wait(self.dead_after + _VERDICT_SECONDS)
         return error if self._failure is None else self._make_error()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a process has failed."""
+        return self._failure is not None
+
     def check(self) -> None:
         """Raise if a process has failed."""
         if self._failure is not None:
@@ -343,9 +348,13 @@ def _find_place(frame: FrameType | None) -> str:
     """The innermost line of the user's program."""
     while frame is not None:
         if _is_user_code(frame):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+            return _format_place(frame, frame.f_lineno)
         frame = frame.f_back
     return ""
+
+
+def _format_place(frame: FrameType, line: int) -> str:
+    return f"{frame.f_code.co_filename}:{line} ({frame.f_code.co_name})"
 
 
 def _is_user_code(frame: FrameType) -> bool:
@@ -355,13 +364,12 @@ def _is_user_code(frame: FrameType) -> bool:
 
 def _describe_error(error: BaseException) -> dict[str, Any]:
     """The fields of a record that describe an exception."""
-    positions = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_user_code(frame)]
-    place = [f"{frame.f_code.co_filename}:{line} ({frame.f_code.co_name})" for frame, line in positions[-1:]]
+    places = [_format_place(f, line) for f, line in traceback.walk_tb(error.__traceback__) if _is_user_code(f)]
     text = "".join(traceback.format_exception(error))
     return {
         "state": "raised",
         "detail": f"{type(error).__name__}: {str(error)[:500]}",
-        "place": "".join(place),
+        "place": places[-1] if places else "",
         "traceback": text[-_MAX_TEXT:],
     }
 

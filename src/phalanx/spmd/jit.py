@@ -627,6 +627,12 @@ def jit(
 pjit = jit
 
 
+@cache.on_clear
+def _clear_wrappers() -> None:
+    for wrapper in list(_wrappers):
+        wrapper.clear_cache()
+
+
 def clear_caches() -> None:
     """Drop all traced, lowered and compiled programs, and all other cached results, of this process.
 
@@ -638,6 +644,4 @@ def clear_caches() -> None:
       >>> f._cache_size()
       0
     """
-    for wrapper in list(_wrappers):
-        wrapper.clear_cache()
     cache.clear_caches()
