@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxlib import _jax
 
-from phalanx.engine.coordination_service import NEVER
+from phalanx.engine.coordination_service import NEVER, host_and_port
 from phalanx.engine.error_record import CoordinationError, ProgramMismatchError
 from phalanx.engine.runtime_errors import XlaRuntimeError
 
@@ -26,33 +26,6 @@ if TYPE_CHECKING:
     from phalanx.engine.failure_watch import FailureWatch
 
 _POLL = 1.0  # seconds of one wait inside jaxlib, in which this process cannot be told of a failure
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """Split an address, with or without brackets around an IPv6 host.
-
-    Args:
-      address: `"host:port"`.
-
-    Returns:
-      The host and the port.
-
-    Raises:
-      CoordinationError: there is no port.
-
-    Examples:
-      >>> host_and_port("[::1]:80")
-      ('::1', 80)
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise CoordinationError(
-            "distributed.initialize, coordinator_address",
-            expected="a host and a port, such as '10.0.0.1:6000'",
-            got=repr(address),
-            fix="append the port on which process 0 is to listen",
-        )
-    return host.strip("[]"), int(port)
 
 
 def own_address(coordinator_address: str) -> str | None:

@@ -6,7 +6,6 @@ program: `start` runs it in a child, which outlives its parent for as long as a 
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 from jaxlib import _jax
 
+from phalanx.engine.child_process import start_child
 from phalanx.engine.error_record import CoordinationError
 from phalanx.engine.tcp_sockets import connections
 
@@ -23,7 +23,34 @@ NEVER = 7 * 24 * 3600
 _READY = "ready"
 
 
-def start(address: str, num_processes: int) -> subprocess.Popen[str]:
+def host_and_port(address: str) -> tuple[str, int]:
+    """Split an address, with or without brackets around an IPv6 host.
+
+    Args:
+      address: `"host:port"`.
+
+    Returns:
+      The host and the port.
+
+    Raises:
+      CoordinationError: there is no port.
+
+    Examples:
+      >>> host_and_port("[::1]:80")
+      ('::1', 80)
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise CoordinationError(
+            "distributed.initialize, coordinator_address",
+            expected="a host and a port, such as '10.0.0.1:6000'",
+            got=repr(address),
+            fix="append the port on which process 0 is to listen",
+        )
+    return host.strip("[]"), int(port)
+
+
+def start(address: str, num_processes: int) -> subprocess.Popen[bytes]:
     """Start the service in a child process.
 
     Args:
@@ -37,19 +64,11 @@ def start(address: str, num_processes: int) -> subprocess.Popen[str]:
     Raises:
       CoordinationError: the service cannot listen on this address.
     """
-    child = subprocess.Popen(
-        [sys.executable, "-c", f"from {__name__} import serve; serve({address!r}, {num_processes})"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Warnings of the service are about the settings that are chosen here on purpose.
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True,  # so that an interrupt from the terminal does not end it
-    )
+    # Warnings of the service are about the settings that are chosen here on purpose. Ctrl-C does not end it.
+    child = start_child(__name__, address, str(num_processes), environ={"TF_CPP_MIN_LOG_LEVEL": "2"}, new_session=True)
     assert child.stdout is not None and child.stderr is not None
-    if child.stdout.readline().strip() != _READY:
-        lines = child.communicate()[1].strip().splitlines()
+    if child.stdout.readline().decode().strip() != _READY:
+        lines = child.communicate()[1].decode().strip().splitlines()
         raise CoordinationError(
             "distributed.initialize, coordinator_bind_address",
             expected="an address of this machine with a free port",
@@ -59,13 +78,13 @@ def start(address: str, num_processes: int) -> subprocess.Popen[str]:
     return child
 
 
-def serve(address: str, num_processes: int) -> None:
+def main(address: str, num_processes: str) -> None:
     """Run the service until standard input is closed and no process is connected any more."""
-    host, _, port = address.rpartition(":")
-    _check_free(host.strip("[]"), int(port))
+    host, port = host_and_port(address)
+    _check_free(host, port)
     service: Any = _jax.get_distributed_runtime_service(
         address,
-        num_processes,
+        int(num_processes),
         heartbeat_timeout=NEVER,
         cluster_register_timeout=NEVER,
         shutdown_timeout=1,
@@ -73,7 +92,7 @@ def serve(address: str, num_processes: int) -> None:
     )
     print(_READY, flush=True)
     sys.stdin.read()
-    while any(True for _ in connections([int(port)])):
+    while any(True for _ in connections([port])):
         time.sleep(0.2)
     service.shutdown()
 
