@@ -429,3 +429,12 @@ def host_local_arrays_become_global_ones_and_back():
 
 def no_preemption_without_a_signal():
     assert not any(multihost_utils.reached_preemption_sync_point(step) for step in range(3))
+
+
+def initialize_is_called_once():
+    with pytest.raises(phalanx.errors.ForbiddenError) as caught:
+        phalanx.distributed.initialize()
+    assert str(caught.value) == (
+        "distributed.initialize: expected to be called once, or again after a ProcessFailure, got a second call.\n"
+        "  Fix: call distributed.is_initialized() first."
+    )

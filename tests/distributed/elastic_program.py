@@ -9,11 +9,11 @@ import sys
 
 import numpy as np
 import pytest
+from phalanx.experimental import multihost_utils
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import checkpoint, lax
-from phalanx.experimental import multihost_utils
 from phalanx.sharding import Mesh, NamedSharding, P
 
 STEPS = 8
@@ -54,7 +54,9 @@ def main(folder: str, address: str, victim: str) -> None:
     if number == survivors[0]:
         phalanx.distributed.shutdown()
     for arguments in ((), (address, len(survivors))):
-        with pytest.raises(phalanx.errors.ArgumentError, match="process_id of the program that the remaining processes"):
+        with pytest.raises(
+            phalanx.errors.ArgumentError, match="process_id of the program that the remaining processes"
+        ):
             phalanx.distributed.initialize(*arguments)
     phalanx.distributed.initialize(address, len(survivors), survivors.index(number), heartbeat_timeout_seconds=5)
     train(folder, None)

@@ -12,8 +12,7 @@ def test_the_remaining_processes_form_another_program(victim, tmp_path, capsys):
     elastic_program.train(tmp_path / "whole", None)
     total = re.match(r"total ([\d.-]+) from step 8 with 8 devices", capsys.readouterr().out)[1]
     done = launch(
-        ["-n", 3, "--devices", 2, "--grace", 300],
-        [elastic_program.__file__, tmp_path / "run", free_address(), victim],
+        ["-n", 3, "--devices", 2, "--grace", 300], [elastic_program.__file__, tmp_path / "run", free_address(), victim]
     )
     ends = re.findall(r"^\[(\d)\] total ([\d.-]+) from step 8 with 4 devices$", done.stdout, re.M)
     assert sorted(number for number, _ in ends) == sorted({"0", "1", "2"} - {str(victim)}), done.stderr

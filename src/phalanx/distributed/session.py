@@ -35,7 +35,7 @@ class _Session:
     """This process as part of a distributed program; a process alone has no coordinator."""
 
     coordinator: Coordinator | None
-    service: subprocess.Popen[str] | None
+    service: subprocess.Popen[bytes] | None
     shutdown_seconds: float
 
 
@@ -128,8 +128,8 @@ def initialize(
 def shutdown() -> None:
     """Wait until all processes have called this function, and disconnect from them.
 
-    At the end of a program this happens by itself, without waiting for the others. After a `ProcessFailure` they are not
-    waited for either.
+    At the end of a program this happens by itself, without waiting for the others. Nor are they waited for after a
+    `ProcessFailure`.
 
     Raises:
       CoordinationError: a process did not call it in time.
@@ -211,7 +211,7 @@ def _leave_failed_program() -> None:
 
 
 def _has_failed(session: _Session) -> bool:
-    watch = session.coordinator and session.coordinator.watch
+    watch = None if session.coordinator is None else session.coordinator.watch
     return watch is not None and watch.has_failed
 
 
