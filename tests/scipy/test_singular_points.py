@@ -56,3 +56,22 @@ def test_rsf2csf_rotates_as_scipy_does_where_a_matrix_is_no_schur_form():
     t, z = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32).view(np.complex64)
     for got, wanted in zip(linalg.rsf2csf(t, z), scipy.linalg.rsf2csf(t, z), strict=True):
         np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+def test_hyp2f1_at_poles_and_polynomials():
+    nan = np.nan
+    points = np.array([
+        (1, 2, 3, 0), (nan, 1, 0, 0), (0, nan, 1, 0.5), (2, 0, -1, 2), (0.5, 2, 0, 0.5), (2, nan, -1, 1), (1, nan, 0, nan),
+        (nan, 0.5, 2, 1), (1, 2, nan, 1), (-1, 0.5, -2, 0.5), (0.5, -2, -3, 3), (1, -1.5, -1.5, 2), (1, 0.5, -1.5, 2),
+        (2, 2, 2, 2), (1, 1, 2, 2), (0.5, 1, 1.5, -0.5),
+    ], np.float32).T  # fmt: skip
+    np.testing.assert_allclose(special.hyp2f1(*points), scipy.special.hyp2f1(*points.astype(np.float64)), rtol=1e-5)
+    slope = phalanx.grad(special.hyp2f1, 3)(0.5, 1.0, 1.5, 0.3)
+    np.testing.assert_allclose(slope, 0.5 / 1.5 * scipy.special.hyp2f1(1.5, 2, 2.5, 0.3), rtol=1e-5)
+
+
+def test_betainc_of_invalid_parameters_is_nan():
+    a, b = np.array([(0, -1), (-1, 0), (np.nan, np.inf), (np.inf, np.nan), (np.inf, -0.5), (0, 0)], np.float32).T[
+        :, None
+    ]
+    assert np.isnan(special.betainc(a, b, np.float32([[0], [0.5], [1]]))).all()

@@ -124,7 +124,8 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     inside = ~(at_one | at_zero) & (x >= 0) & (x <= 1)
     value = lax.betainc(*(select_where(inside, v, 0.5) for v in (a, b, x)))
     step = cast(select_where(at_one, x >= 1, x > 0), value.dtype)
-    return select_where(inside, value, select_where((at_one & at_zero) | ~((x >= 0) & (x <= 1)), np.nan, step))
+    has_limit = (at_one ^ at_zero) & (a >= 0) & (b >= 0) & (x >= 0) & (x <= 1)
+    return select_where(inside, value, select_where(has_limit, step, np.nan))
 
 
 @eager_jit

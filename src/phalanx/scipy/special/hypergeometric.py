@@ -69,15 +69,17 @@ def hyp1f1(a: Array, b: Array, x: Array) -> Array:
 
 def _gauss(a: Array, b: Array, c: Array, x: Array) -> Array:
     """The series of 2F1(a, b, c, x)."""
-    return sum_terms(500, lambda k: (a + k - 1) * (b + k - 1) / ((c + k - 1) * k) * x, lax.full_like(x, 1))
+    # Where c is a nonpositive integer, the numerator must reach 0 before the denominator does.
+    safe = lambda v: jnp.where(v == 0, 1, v)
+    return sum_terms(500, lambda k: (a + k - 1) * (b + k - 1) / (safe(c + k - 1) * k) * x, lax.full_like(x, 1))
 
 
 @elementwise(
     "1.0, 1.0, 2.0, 0.5",
     "1.3863",
-    c="real numbers except nonpositive integers",
+    c="real numbers",
     x="real numbers up to 1; less accurate above 0.95 if c - a - b is close to an integer",
-    outside="infinite beyond 1, unless it is a polynomial",
+    outside="infinite beyond 1 and for nonpositive integers c, unless it is a polynomial",
 )
 def hyp2f1(a: Array, b: Array, c: Array, x: Array) -> Array:
     """Gauss's hypergeometric function 2F1."""
@@ -93,11 +95,14 @@ def hyp2f1(a: Array, b: Array, c: Array, x: Array) -> Array:
     turned = (s < 0) & ~finite  # 2F1(a, b, c, y) = (1 - y)^s 2F1(c - a, c - b, c, y), which converges faster
     p, q = jnp.where(turned, c - a, a), jnp.where(turned, c - b_in, b_in)
     front = front * jnp.where(turned, lax.exp(s * lax.log1p(-y)), 1)
+    # The transformed series may be a polynomial, too, which has values also beyond 1.
+    beyond = turned & (x > 1) & (s == lax.round(s)) & (whole(p) | whole(q))
+    power = lax.pow(*(jnp.where(beyond, v, 1) for v in (1 - x, s)))
     s = lax.abs(s)
     # Near 1 the series converges slowly, so it is expanded around 1; the expansion is singular for integer s.
     close = (y > 0.9) & (lax.abs(s - lax.round(s)) > 0.02) & inside
     # 500 terms suffice for y up to 0.9, and up to about 0.95 where the expansion around 1 is not available.
-    direct = _gauss(p, q, c, jnp.where(finite, x, jnp.where(close, 0.5, y)))
+    direct = _gauss(p, q, c, jnp.where(finite | beyond, x, jnp.where(close, 0.5, y)))
     rest = jnp.where(close, 1 - y, 0.25)
     s = jnp.where(close, s, 0.5)
     p_in, q_in, c_in = (jnp.where(close, v, d) for v, d in ((p, 0.25), (q, 0.5), (c, 1.25)))
@@ -108,8 +113,14 @@ def hyp2f1(a: Array, b: Array, c: Array, x: Array) -> Array:
     value = jnp.where(finite, direct, front * jnp.where(close, around, direct))
     excess = c - a - b
     at_one = jnp.where(excess > 0, _gamma_ratio((c, jnp.where(excess > 0, excess, 1)), (c - a, c - b)), np.inf)
+    at_one = jnp.where(excess == excess, at_one, np.nan)
     value = jnp.where((x == 1) & ~finite, at_one, jnp.where((x > 1) & ~finite, np.inf, value))
-    return jnp.where((x != x) | whole(c), np.nan, value)
+    value = jnp.where(x != x, np.nan, jnp.where(beyond, power * direct, value))
+    # As in SciPy, a series of one term is 1 whatever the other arguments are. Other series that end before the terms
+    # become infinite have their values, and all others a pole.
+    has_pole = whole(c) & ~(whole(a) & (a > c)) & ~(whole(b) & (b > c))
+    value = jnp.where(has_pole, np.inf, value)
+    return jnp.where((x == 0) | (((a == 0) | (b == 0)) & (c != 0)), 1, value)
 
 
 def bernoulli(n: int) -> Array:
