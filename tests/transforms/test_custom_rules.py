@@ -497,3 +497,21 @@ def test_a_fwd_rule_that_maps_results_of_examples_alike_keeps_their_cotangents_a
     f.defvjp(lambda x: (1.0, None), lambda _, ct: (ct,))
     xs = jnp.arange(3.0)
     assert phalanx.grad(lambda xs: (phalanx.vmap(f)(xs) * jnp.array([1.0, 2.0, 3.0])).sum())(xs).tolist() == [1, 2, 3]
+
+
+def test_the_tangent_solver_of_a_root_may_close_over_differentiated_values():
+    def solve(a, b):
+        factors = phalanx.scipy.linalg.cho_factor(a)
+        by_factors = lambda _, c: phalanx.scipy.linalg.cho_solve(factors, c)
+        tangent_solve = lambda g, c: phalanx.lax.custom_linear_solve(g, c, by_factors, symmetric=True)
+        return phalanx.lax.custom_root(lambda x: a @ x - b, b, by_factors, tangent_solve).sum()
+
+    a, b = jnp.array([[2.0, 0.5], [0.5, 1.0]]), jnp.array([1.0, 2.0])
+    want = lambda a, b: jnp.linalg.solve(a, b).sum()
+    for order in (
+        lambda f: f,
+        lambda f: lambda a, b: phalanx.jvp(lambda b: phalanx.grad(f)(a, b).sum(), (b,), (b,))[1],
+    ):
+        f, g = order(solve), order(want)
+        np.testing.assert_allclose(phalanx.jit(f)(a, b), g(a, b), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(phalanx.grad(f, 1)(a, b), phalanx.grad(g, 1)(a, b), rtol=1e-5, atol=1e-5)

@@ -294,37 +294,52 @@ def custom_root(
       0.25
     """
     # The values that `f` closes over are the parameters of the equation, by which the root is differentiated.
-    closed, consts = _convert_closure(f, initial_guess)
+    leaves, tree = tree_flatten(initial_guess)
+    closed, out_avals, consts = _convert_closure(f, (initial_guess,), leaf_avals(leaves))
     frozen = [stop_gradient(c) for c in consts]
     found = stop_gradient(solve(lambda x: closed(x, *frozen), stop_gradient(initial_guess)))
     guess, *aux = found if has_aux else (found,)
 
+    def solve_tangent(x: PyTree, y: PyTree) -> PyTree:
+        along = linearize(f, x)[1]
+        return custom_linear_solve(along, y, tangent_solve, lambda vec, y: tangent_solve(vec, y))
+
+    # What `tangent_solve` closes over, too: the rule must not see tracers that have tangents.
+    avals = [*leaf_avals(tree_flatten(guess)[0]), *out_avals]
+    tangent, _, held = _convert_closure(solve_tangent, (guess, tree_unflatten(tree, leaves)), avals)
+
     @custom_jvp
-    def root(solution: PyTree, params: list) -> PyTree:
+    def root(solution: PyTree, params: list, held: list) -> PyTree:
         return solution
 
     @root.defjvp
     def root_jvp(primals: tuple, tangents: tuple) -> tuple:
         # f(x, p) = 0 gives  (df/dx) x' = -(df/dp) p'.
-        solution, params = root(*primals), primals[1]
+        solution, (_, params, held) = root(*primals), primals
         _, push = linearize(lambda p: closed(solution, *p), params)
-        rhs = tree_map(lambda t: -t, push(tangents[1]))
-        _, along = linearize(lambda x: closed(x, *params), solution)
-        return solution, custom_linear_solve(along, rhs, tangent_solve, lambda vec, y: tangent_solve(vec, y))
+        return solution, tangent(solution, tree_map(lambda t: -t, push(tangents[1])), *held)
 
-    solution = root(guess, consts)
+    solution = root(guess, consts, held)
     return (solution, *aux) if has_aux else solution
 
 
-def _convert_closure(f: Callable, example: PyTree) -> tuple[Callable, list]:
-    """`f` with the differentiable values that it closes over as further arguments, and these values."""
-    leaves, tree = tree_flatten((example,))
-    function = FlatFunction(f, tree)
-    jaxpr = trace_to_jaxpr(function, leaf_avals(leaves), function_name(f))
+def _convert_closure(
+    f: Callable, examples: tuple, avals: Sequence[ShapedArray]
+) -> tuple[Callable, Sequence[ShapedArray], list]:
+    """`f` with the differentiable values that it closes over as further arguments, its result types and these values.
+
+    Args:
+      f: the function.
+      examples: arguments with the structure of its arguments.
+      avals: the types of the leaves of its arguments.
+    """
+    count, function = len(examples), FlatFunction(f, tree_flatten(examples)[1])
+    jaxpr = trace_to_jaxpr(function, avals, function_name(f))
     differentiable = [dtypes.issubdtype(get_aval(c).dtype, np.inexact) for c in jaxpr.consts]
 
-    def converted(x: PyTree, *given: ArrayLike) -> PyTree:
-        held = merge_lists(differentiable, given, select_unflagged(jaxpr.consts, differentiable))
-        return tree_unflatten(function.out_tree, run_jaxpr(jaxpr.replace(consts=held), *tree_flatten(x)[0]))
+    def converted(*args: Any) -> PyTree:
+        held = merge_lists(differentiable, args[count:], select_unflagged(jaxpr.consts, differentiable))
+        leaves = tree_flatten(args[:count])[0]
+        return tree_unflatten(function.out_tree, run_jaxpr(jaxpr.replace(consts=held), *leaves))
 
-    return converted, select_flagged(jaxpr.consts, differentiable)
+    return converted, jaxpr.out_avals, select_flagged(jaxpr.consts, differentiable)
