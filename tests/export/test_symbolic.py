@@ -63,14 +63,14 @@ def test_printing_and_reading_are_inverse(x):
         ("(b, 3)", "(b, 3)"),
         ("(b)*(b+1),", "(b^2 + b,)"),
         ("-b + 2*(b + 4)", "(b + 8,)"),
-        ("b^2*c - 3*c*b^2", "(-2*b^2*c,)"),
+        ("b^2*c - 3*c*b^2", "(- 2*b^2*c,)"),
         ("max(b, 4), min(b, 1), mod(b, 3), floordiv(b*6 + 4, 3)", "(max(4, b), 1, mod(b, 3), 2*b + 1)"),
         ("max(b, c, 2*b), min(b, c, b + c)", "(max(2*b, c), min(b, c))"),
         ("non_negative(b - 4), non_negative(b)", "(max(0, b - 4), b)"),
         ("b // 2, b % 2 + 1", "(floordiv(b, 2), mod(b, 2) + 1)"),
         ("", "()"),
         ("()", "()"),
-        ("mod(4*b + 3, 4), floordiv(b*c, c + 1)", "(3, b + floordiv(-b, c + 1))"),
+        ("mod(4*b + 3, 4), floordiv(b*c, c + 1)", "(3, floordiv(- b, c + 1) + b)"),
     ],
 )
 def test_parsing_shapes(text, printed):

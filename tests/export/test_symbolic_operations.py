@@ -225,4 +225,9 @@ def test_dimensions_mix_with_numpy_data_and_are_results():
 
 
 def test_texts_of_dimensions_may_have_a_leading_sign():
-    assert str(symbolic_shape("+ 2*a - b")[0]) == "2*a - b"
+    assert str(symbolic_shape("+ 2*a - b")[0]) == "- b + 2*a"
+
+
+def test_the_largest_terms_of_a_dimension_print_first():
+    for text in ("b + a", "a*b + a^2 + b + a", "- a*b^2 - 2*a^2*b", "- mod(a, 4) + 3", "- 2*a + 3"):
+        assert str(symbolic_shape(text)[0]) == text

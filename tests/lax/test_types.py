@@ -89,7 +89,7 @@ def test_symbolic_dimensions_pass_through_type_rules():
     assert symbolic(lax.broadcast_in_dim_p, "n", shape=(b, n), dims=(1,)) == "f32[b,n]"
     assert symbolic(lax.reshape_p, "b, 6", shape=(b, 2, 3)) == "f32[b,2,3]"
     assert symbolic(lax.reshape_p, "b, n", shape=(b * n,)) == "f32[b*n]"
-    assert symbolic(lax.concatenate_p, "b", "n", dim=0) == "f32[b + n]"
+    assert symbolic(lax.concatenate_p, "b", "n", dim=0) == "f32[n + b]"
     assert symbolic(lax.pad_p, "b", "", config=((1, 2, 0),)) == "f32[b + 3]"
     assert symbolic(lax.slice_p, "b", starts=(1,), stops=(b,), strides=None) == "f32[b - 1]"
     assert symbolic(lax.squeeze_p, "b, 1", dims=(1,)) == "f32[b]"

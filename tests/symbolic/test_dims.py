@@ -277,7 +277,7 @@ def test_questions_of_type_rules():
     assert dims.evaluate(dims.windows(B, 3, 2), {"b": 9}) == 4
     assert str(dims.dilate(C, 2)) == "max(0, 2*c - 1)"
     assert (B * C % 3).variables == {"b", "c"}
-    with pytest.raises(ArgumentError, match=r"evaluation of dimension b \+ c: expected values of b, got values of c"):
+    with pytest.raises(ArgumentError, match=r"evaluation of dimension c \+ b: expected values of b, got values of c"):
         dims.evaluate(B + C, {"c": 1})
     assert dims.evaluate(dims.max_dim(B, C), {"b": D, "c": D + 1}) is D + 1
 
