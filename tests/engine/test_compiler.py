@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.engine.programs import ADD_ONE, Along, Aval, compiled, parse, put, run
 
-from phalanx.engine import buffers, client, compiler
+from phalanx.engine import buffers, client, compiler, runtime_errors
 
 SPLIT = """
 module @split {
@@ -74,6 +74,7 @@ def test_bad_options_are_named(options, got):
     with pytest.raises(compiler.CompilerOptionError) as error:
         compiled(ADD_ONE, options=options)
     (name,) = options
+    assert isinstance(error.value, runtime_errors.XlaRuntimeError)
     assert str(error.value) == (
         f"compiler_options['{name}']: expected an option that XLA knows, with a value of its type, got {got}.\n"
         f"  Fix: check the spelling of '{name}' among XLA's flags, or leave the option out."

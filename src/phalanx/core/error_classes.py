@@ -107,7 +107,10 @@ class RuleError(PhalanxError, NotImplementedError):
 
 @example("jnp.sum('a')", expected="an array or a scalar")
 class ConversionError(ArgumentTypeError, ArgumentError):
-    """An argument cannot be converted to an array, or to an integer: Python raises TypeError or ValueError for that."""
+    """An argument cannot be converted to an array or an integer, or is not hashable.
+
+    Python and libraries raise a TypeError or a ValueError for that.
+    """
 
 
 @example("jnp.sin(1.0, out=jnp.zeros(()))", expected="None, since arrays do not change")

@@ -47,7 +47,7 @@ class CompilerEffortLevel(enum.Enum):
 _EFFORT_OPTIONS = ("optimization_level", "memory_fitting_level")
 
 
-class CompilerOptionError(PhalanxError, ValueError):
+class CompilerOptionError(PhalanxError, ValueError, runtime_errors.XlaRuntimeError):
     """XLA does not know a compiler option, or does not accept its value."""
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
+    ConversionError,
     format_code_position,
     get_aval,
     get_aval_of_argument,
@@ -200,14 +201,14 @@ class Signature:
         """Flatten the arguments of a call and check that the static ones are hashable.
 
         Raises:
-          ArgumentTypeError: a static argument is not hashable.
+          ConversionError: a static argument is not hashable.
         """
         leaves, (tree, statics) = self.flatten(args, kwargs)
         for where, static in statics:
             try:
                 hash(static)
             except TypeError:
-                raise ArgumentTypeError(
+                raise ConversionError(
                     f"{self.what}, static argument {self.name_of(where)}",
                     expected="a hashable value, since it is part of the cache key of the compiled program",
                     got=f"{static.value!r} of type {type(static.value).__name__}",

@@ -307,7 +307,7 @@ def _dialect(where: str, dialect: str | None) -> str:
     """Validate the name of an IR dialect; the default is StableHLO."""
     if dialect in (None, "stablehlo", "hlo"):
         return dialect or "stablehlo"
-    raise ArgumentTypeError(
+    raise ArgumentError(
         f"{where}, argument dialect", expected='"stablehlo" or "hlo"', got=repr(dialect), fix="choose one of the two"
     )
 
