@@ -225,3 +225,12 @@ def test_powers_of_narrow_integers_wrap_around():
     x, exponents = np.array([3, 5, 2, 0], np.uint8), np.arange(60, dtype=np.uint8)[:, None]
     np.testing.assert_array_equal(jnp.power(jnp.array(x), jnp.array(exponents)), np.power(x, exponents))
     np.testing.assert_array_equal(jnp.vander(x, 20)[:2, 0], np.array([3, 5], np.uint8) ** np.uint8(19))
+
+
+def test_strict_promotion_accepts_python_booleans_as_updates():
+    x = jnp.arange(4)
+    with phalanx.numpy_dtype_promotion("strict"):
+        assert x.at[1].set(False).tolist() == [0, 0, 2, 3]
+        assert phalanx.jit(lambda x: x.at[1:].add(True))(x).tolist() == [0, 2, 3, 4]
+        with pytest.raises(TypeError):
+            x.at[1].set(np.bool_(True))

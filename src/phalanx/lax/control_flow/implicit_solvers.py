@@ -53,7 +53,7 @@ from phalanx.transforms import (
     vjp,
 )
 from phalanx.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from phalanx.typing import ArrayLike, PyTree
+from phalanx.typing import PyTree
 
 
 class LinearSolve(HigherOrder, name="custom_linear_solve"):

@@ -278,6 +278,8 @@ def _convert_operands(x: Array, values: Array, how: str) -> tuple:
     # Integer division would truncate: divide in floating point, as NumPy does.
     if how == "div":
         x = cast(x, dtypes.to_inexact_dtype(x.dtype))
+    if type(values) is bool and x.dtype.kind != "b":
+        values = int(values)  # which loses nothing, so that strict promotion allows it
     is_scalar = type(values) in SCALAR_KINDS
     if not is_scalar and getattr(values, "aval", None) is None:
         values = to_operand(
