@@ -215,11 +215,6 @@ class _CustomFunction:
         """A tangent or cotangent in the form that the user's rules expect."""
         return SymbolicZero(t.aval) if self.symbolic_zeros and type(t) is Zero else instantiate(t)
 
-    def _name_rule(self, rule: Any, fun: Callable | None) -> Any:
-        """Give a rule, as the primitive calls it, what jaxprs are printed with."""
-        rule.__name__, rule.symbolic_zeros = function_name(fun), self.symbolic_zeros
-        return rule
-
     __getattr__ = forward_rule_setter
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -290,7 +285,8 @@ class custom_jvp(_CustomFunction):
         self.defjvp(jvp)
 
     def _bind(self, call: _Call) -> list:
-        rule = self._name_rule(functools.partial(self._apply_rule, call), self.jvp)
+        rule: Any = functools.partial(self._apply_rule, call)
+        rule.owner = self  # whose rules jaxprs are printed with
         return custom_jvp_call_p(*call.take_leaves(), fun=call, rule=rule, num_consts=0)
 
     def _apply_rule(self, call: _Call, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
@@ -433,8 +429,8 @@ class custom_vjp(_CustomFunction):
 
         # The derivative of a reference, where it has one, is that of its value.
         avals = [a.inner_aval if type(a) is AbstractRef else a for a in map(get_aval, call.leaves)]
-        bwd = self._name_rule(functools.partial(self._apply_bwd, call, tree_unflatten(call.tree, avals)), self.bwd)
-        fwd = self._name_rule(fwd, self.fwd)
+        bwd: Any = functools.partial(self._apply_bwd, call, tree_unflatten(call.tree, avals))
+        bwd.owner = self  # whose rules jaxprs are printed with
         return custom_vjp_call_p(*call.take_leaves(), fun=call, fwd=fwd, bwd=bwd, num_consts=0)
 
     def _apply_bwd(

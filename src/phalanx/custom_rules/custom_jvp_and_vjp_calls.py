@@ -77,11 +77,13 @@ class _CustomCall(CallPrimitive):
 
     def printed_params(self, params: dict) -> dict:
         """The names of the function and of its rules, and the jaxpr."""
-        rules = dict(params)
+        rules = {"jvp" if name == "rule" else name: rule for name, rule in params.items()}
         fun, num_consts = rules.pop("fun"), rules.pop("num_consts")
-        shown = {"call_jaxpr": fun, **{"jvp" if name == "rule" else name: rule for name, rule in rules.items()}}
-        shown |= {"num_consts": num_consts} if num_consts else {}
-        shown["symbolic_zeros"] = any(getattr(rule, "symbolic_zeros", False) for rule in rules.values())
+        shown = {"call_jaxpr": fun} | ({"num_consts": num_consts} if num_consts else {})
+        # A rule that a transformation made has no owner, and is printed as it is.
+        owner = next((rule.owner for rule in rules.values() if hasattr(rule, "owner")), None)
+        shown |= {name: getattr(owner, name, rule) for name, rule in rules.items()}
+        shown["symbolic_zeros"] = getattr(owner, "symbolic_zeros", False)
         return super().printed_params({"name": getattr(fun, "debug_name", "fun"), **shown})
 
     def _trace(self, args: Sequence[Any], fun: Callable[..., list]) -> Jaxpr:

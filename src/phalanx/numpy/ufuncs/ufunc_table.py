@@ -459,7 +459,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         kind = x1.aval.dtype.kind
         # A static integer exponent needs no logarithm: the power and its derivative are exact also for negative bases.
         if kind in "fc" or (kind in "iu" and x2 >= 0) or kind == "V":
-            return lax.integer_pow(x1, x2)
+            return lax.integer_pow_p(x1, y=x2)
     return _power_arrays(x1, x2)
 
 
