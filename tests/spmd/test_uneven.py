@@ -307,6 +307,11 @@ def test_unreduced_terms_and_shard_map_need_even_shards(mesh):
         "  Fix: pad dimension 0 to 24, or split another dimension."
     )
     square = phalanx.make_mesh((4, 2), ("x", "y"))
+    typed = phalanx.device_put(values(17, 2), NamedSharding(square, P("x")))
+    with pytest.raises(
+        ShardingError, match=r"in_specs\[0\]: expected dimension 0 of a size divisible by 4, the size of 'x'"
+    ):
+        phalanx.shard_map(lambda x: x, mesh=square, out_specs=P("x"))(typed)
     with pytest.raises(ShardingError) as error:  # XLA would end the process
         phalanx.device_put(values(17), NamedSharding(square, P("x", unreduced={"y"})))
     assert str(error.value) == (

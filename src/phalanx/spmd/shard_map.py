@@ -360,14 +360,18 @@ class _Mapped:
         def path(i: int) -> str:
             return f"{where}{leaf_path(tree, i)}"
 
-        if what == "in_specs" and prefix is UNSPECIFIED:
-            return tuple(_spec_in_type(a, view, functools.partial(path, i)) for i, a in enumerate(avals))
-        is_spec = lambda s: s is None or isinstance(s, PartitionSpec)
-        flat = broadcast_prefix(prefix, tree, what=where, is_leaf=is_spec, lists_as_tuples=True)
-        return tuple(
-            _check_spec(spec, aval, view, functools.partial(path, i), what == "in_specs")
-            for i, (spec, aval) in enumerate(zip(flat, avals, strict=True))
-        )
+        is_input, places = what == "in_specs", [functools.partial(path, i) for i in range(len(avals))]
+        if is_input and prefix is UNSPECIFIED:
+            specs = tuple([_spec_in_type(a, view, place) for a, place in zip(avals, places, strict=True)])
+        else:
+            is_spec = lambda s: s is None or isinstance(s, PartitionSpec)
+            flat = broadcast_prefix(prefix, tree, what=where, is_leaf=is_spec, lists_as_tuples=True)
+            rows = zip(flat, avals, places, strict=True)
+            specs = tuple([_check_spec(spec, aval, view, place, is_input) for spec, aval, place in rows])
+        if is_input:
+            for spec, aval, place in zip(specs, avals, places, strict=True):
+                _check_even(spec, aval, view, place)
+        return specs
 
     def _check_shared(self, program: Jaxpr, outs: Sequence[PartitionSpec], out_tree: PyTreeDef, view: View) -> None:
         """Check that no result varies over a manual axis that its spec does not name."""
@@ -419,6 +423,19 @@ def _spec_in_type(aval: ShapedArray, view: View, where: Callable[[], str]) -> Pa
     return spec
 
 
+def _check_even(spec: PartitionSpec, aval: ShapedArray, view: View, where: Callable[[], str]) -> None:
+    """Check that all devices receive shards of one size."""
+    for dim, axes in enumerate(spec.dims):
+        parts = view.mesh.num_parts(axes)
+        if aval.shape[dim] % parts:
+            raise ShardingError(
+                where(),
+                expected=f"dimension {dim} of a size divisible by {parts}, the size of {_names(axes)}",
+                got=aval.str_short(),
+                fix=f"pad dimension {dim} to {-(-aval.shape[dim] // parts) * parts}, or split another dimension",
+            )
+
+
 def _check_spec(spec: object, aval: ShapedArray, view: View, where: Callable[[], str], is_input: bool) -> PartitionSpec:
     """Check that a spec fits its array, and replace None by an empty spec."""
     spec = REPLICATED if spec is None else spec
@@ -439,15 +456,6 @@ def _check_spec(spec: object, aval: ShapedArray, view: View, where: Callable[[],
             fix=f"add {_names(kept)} to axis_names, or remove it from the spec: XLA partitions over it automatically",
         )
     check_rank(spec, aval.ndim, aval.str_short(), where=where())
-    for dim, axes in enumerate(spec.dims):
-        parts = view.mesh.num_parts(axes)
-        if is_input and aval.shape[dim] % parts:
-            raise ShardingError(
-                where(),
-                expected=f"dimension {dim} of a size divisible by {parts}, the size of {_names(axes)}",
-                got=aval.str_short(),
-                fix=f"pad dimension {dim} to {-(-aval.shape[dim] // parts) * parts}, or split another dimension",
-            )
     if is_input and aval.type_sharding is not None and view.manual == set(view.mesh.explicit_axes):
         split = [name for name, size in view.mesh.shape.items() if size > 1]
         held, given = (s.select_axes(split, aval.ndim) for s in (aval.type_sharding.spec, spec))
