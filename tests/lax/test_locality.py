@@ -16,7 +16,7 @@ from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import ShapeDtypeStruct, lax
+from phalanx import ShapeDtypeStruct, lax, scipy
 from phalanx.core.aval import get_aval
 from phalanx.core.primitive import Undefined
 from phalanx.core.trace import trace_to_jaxpr
@@ -132,6 +132,13 @@ def matrices(mesh, *sizes):
         lambda x: lax.linalg.triangular_solve(x, x, left_side=True), jnp.linalg.eig,
         phalanx.nn.gelu, functools.partial(phalanx.nn.gelu, approximate=False), phalanx.nn.softmax,
         lambda x: lax.igamma(x, x), lambda x: lax.betainc(x, x, x), lambda x: jnp.median(x, axis=-1),
+        jnp.linalg.pinv, jnp.linalg.slogdet, jnp.linalg.matrix_rank, lambda x: jnp.linalg.matrix_power(x, 5),
+        lambda x: jnp.linalg.norm(x, 2, axis=(-2, -1)), scipy.linalg.lu_factor, lax.linalg.hessenberg,
+        lambda x: lax.linalg.householder_product(x, x[..., 0]), lambda x: lax.linalg.tridiagonal_solve(*[x[..., 0]] * 3, x),
+        phalanx.vmap(phalanx.vmap(scipy.linalg.schur)),
+        lambda x: jnp.percentile(x, 30, axis=-1), lambda x: jnp.cross(x[..., :3], x[..., 1:]),
+        lambda x: lax.associative_scan(jnp.add, x, axis=-1), lambda x: jnp.lexsort((x, -x)),
+        phalanx.vmap(phalanx.vmap(lambda x: jnp.histogram(x, bins=4, range=(0, 1))[0])),
     ],
 )  # fmt: skip
 def test_functions_of_the_last_dimensions_stay_local(mesh, fun):
