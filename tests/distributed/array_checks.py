@@ -248,6 +248,11 @@ def a_mesh_over_some_processes():
     if OWN > 0:
         with pytest.raises(phalanx.errors.DTypeError, match="expected a dtype, since this process has no shard"):
             _put(A, sharding)
+        whole = phalanx.make_array_from_callback((2,), NamedSharding(sharding.mesh, P()), lambda _: A[0, :2], A.dtype)
+        with pytest.raises(
+            phalanx.errors.ArgumentError, match="expected an array whose shards are all on this process"
+        ):
+            np.asarray(whole)
     if OWN == 0:
         assert float(phalanx.jit(jnp.sum)(x)) == A.sum()
 

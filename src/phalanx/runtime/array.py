@@ -331,7 +331,8 @@ class Array(Operators, metaclass=_ArrayMeta):
                 got=f"{self.aval} with {sharding}",
                 fix="reshard it to a spec without unreduced axes: phalanx.reshard(x, P())",
             )
-        if not sharding.is_fully_addressable and not sharding.is_fully_replicated:
+        is_here = sharding.is_fully_replicated and sharding.addressable_devices
+        if not sharding.is_fully_addressable and not is_here:
             raise ArgumentError(
                 "conversion to a NumPy array",
                 expected="an array whose shards are all on this process's devices",
