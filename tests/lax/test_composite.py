@@ -48,6 +48,7 @@ def test_composite_is_lowered_under_its_name():
                 table=np.ones(2, np.int32),
                 more={"k": 1},
                 kind=np.dtype("float32"),
+                absent=None,
             )
         )
         .lower(X)
@@ -60,6 +61,7 @@ def test_composite_is_lowered_under_its_name():
         "more = {k = 1 : i64}", "kind = f32",
     ):  # fmt: skip
         assert attribute in text, attribute
+    assert "absent" not in text
 
 
 def test_composite_may_close_over_arrays():

@@ -59,7 +59,8 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
 
     Returns:
       A function with the arguments of `decomposition`. Keyword arguments become attributes: numbers, strings, bools,
-      dtypes, NumPy arrays, and nested sequences and dicts of these. Derivatives and `vmap` use the decomposition.
+      dtypes, NumPy arrays, and nested sequences and dicts of these; None is left out. Derivatives and `vmap` use the
+      decomposition.
 
     Raises:
       ArgumentTypeError: an attribute has another type, or the decomposition is not callable.
@@ -77,7 +78,7 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
         leaves, tree = tree_flatten(args)
         # Attributes are static: they are part of the equation's parameters, and must be hashable.
         function = FlatFunction(functools.partial(decomposition, **attributes), tree, written=decomposition)
-        frozen = freeze_attributes(attributes)
+        frozen = freeze_attributes({key: value for key, value in attributes.items() if value is not None})
         program = trace_to_jaxpr(function, leaf_avals(leaves), name)
         hoisted = program.hoist()
         out = composite_p(*program.consts, *leaves, jaxpr=hoisted, name=name, version=int(version), attributes=frozen)
