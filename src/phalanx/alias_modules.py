@@ -169,7 +169,7 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "experimental.ode": ("Ordinary differential equations.", {"ode": "odeint"}),
     "experimental.pjit": (
         "`pjit` with the argument names of 2021 to 2023.",
-        {"spmd.legacy.pjit": "FROM_GDA pjit with_sharding_constraint", "sharding": "PartitionSpec"},
+        {"spmd.legacy.pjit": "FROM_GDA pjit with_sharding_constraint", "sharding": "AUTO PartitionSpec"},
     ),
     "experimental.random": (
         "A random generator with state, in a mutable array.",

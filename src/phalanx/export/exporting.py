@@ -156,6 +156,7 @@ def _export(
     parameters: Sequence[str] = (),
 ) -> Exported:
     """Lower a traced function. `parameters` names its parameters where its signature does not, as for a derivative."""
+    traced = traced.resolve_auto()
     name, program, options, call = traced.fun_name, traced.program, traced.options, traced._call
     # An export must not depend on attached devices, so shardings move to abstract ones first.
     types = [ArrayType(t.aval, on_abstract_devices(t.sharding), t.committed) for t in traced.argument_types()]

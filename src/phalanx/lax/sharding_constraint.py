@@ -27,6 +27,7 @@ from phalanx.sharding import (
     UNCONSTRAINED,
     UNSPECIFIED,
     AbstractMesh,
+    AutoSharding,
     Mesh,
     NamedSharding,
     PartitionSpec,
@@ -165,8 +166,8 @@ def with_sharding_constraint(x: Any, shardings: PyTree) -> Any:
 
 
 def broadcast_shardings(
-    shardings: PyTree, tree: PyTree, what: str, *, may_be_open: bool = False
-) -> list[Sharding | None]:
+    shardings: PyTree, tree: PyTree, what: str, *, may_be_open: bool = False, may_be_auto: bool = False
+) -> list[Any]:
     """Broadcast a prefix tree of shardings to the leaves of a tree.
 
     Args:
@@ -175,9 +176,10 @@ def broadcast_shardings(
       tree: the values.
       what: the name of the prefix in error messages.
       may_be_open: whether specs may leave dimensions to the compiler.
+      may_be_auto: whether `AUTO` may leave arrays to the system.
 
     Returns:
-      A sharding or None for each leaf.
+      A sharding, None or AUTO for each leaf.
 
     Raises:
       ShardingError: a spec has no mesh, or does not match its array.
@@ -189,7 +191,7 @@ def broadcast_shardings(
     # Paths are for error messages only, so they are computed at the first one.
     paths = functools.cache(lambda: tree_flatten_with_path(tree)[0])
     where = lambda i: f"{what}{keystr(paths()[i][0])}"
-    out: list[Sharding | None] = []
+    out: list[Any] = []
     for i, s in enumerate(flat):
         s = s.placed(where(i)) if isinstance(s, Format) else s
         # Older programs write UNSPECIFIED where newer ones write None.
@@ -197,6 +199,14 @@ def broadcast_shardings(
             s = None
         elif hasattr(s, "device_kind"):
             s = transfer.single_device_sharding(s)
+        elif isinstance(s, AutoSharding):
+            if not may_be_auto:
+                raise ShardingError(
+                    where(i),
+                    expected="a sharding or a spec",
+                    got=s,
+                    fix="write AUTO in in_shardings or out_shardings of jit, for the shardings of a whole program",
+                )
         elif s is not None and not isinstance(s, Sharding):
             s = to_sharding(s, where=where(i))
         if isinstance(s, NamedSharding) and s.spec.has_unconstrained and not may_be_open:

@@ -192,6 +192,15 @@ MACHINES = {
     )
 }
 
+HOST = Machine("cpu", math.inf, {64: 5e10, 32: 1e11}, 1e10, Link(5e9, 5e-6))
+"""CPU devices of one host, each a few cores. The figures are nominal: they weigh work against communication."""
+
+
+def find_machine_of(device_kind: str) -> Machine:
+    """The machine of attached devices; that of CPU devices for kinds that are not known."""
+    kind = device_kind.lower().replace("tpu v5 lite", "v5e").replace("tpu v6 lite", "v6e")
+    return next((m for name, m in MACHINES.items() if name in kind), HOST)
+
 
 def find_machine(target: Any) -> Machine | None:
     """The machine of a plan's `target`; None for "cpu" and None."""

@@ -16,8 +16,9 @@ from phalanx.core import ArgumentError, MissingExtraError, PhalanxError, ShapeDt
 from phalanx.engine.compile_only_devices import MAX_CPU_DEVICES, Topology, is_installed
 from phalanx.engine.hlo_collectives import find_communication
 from phalanx.engine.hlo_parser import HloModule
+from phalanx.engine.offline_compiler import OfflineProgram
 from phalanx.planning.cpu_deviations import AsCompiled, CompiledForCpus
-from phalanx.planning.machines import Machine, find_machine
+from phalanx.planning.machines import HOST, Machine, find_machine
 from phalanx.planning.plan_record import Plan
 from phalanx.planning.planned_memory import measure_memory
 from phalanx.planning.timing import TimeEstimate, estimate_time
@@ -93,7 +94,7 @@ def plan(
       (262144, [('all-reduce', 65536, ('model',))])
     """
     machine = find_machine(target)
-    platform = _choose_platform(machine, compiler)
+    platform = choose_platform(machine, compiler)
     lowered = _lower(fun, args, mesh, in_shardings, platform)
     num_devices = len(lowered.program.devices)
     if platform == "cpu" and num_devices > MAX_CPU_DEVICES:
@@ -105,8 +106,22 @@ def plan(
             "compiler of the target with pip install phalanx[plan-gpu] or phalanx[plan-tpu]",
         )
     topology = Topology("cpu") if machine is None or platform == "cpu" else machine.topology(num_devices)
-    answer = lowered.compile_offline(topology)
-    module = HloModule(answer.text)
+    return read_plan(lowered, lowered.compile_offline(topology), machine, platform)
+
+
+def read_plan(lowered: Lowered, answer: OfflineProgram, machine: Machine | None, platform: str) -> Plan:
+    """The plan of a program that a compiler has compiled.
+
+    Args:
+      lowered: the program.
+      answer: the compiler's answer.
+      machine: the devices to plan for; None for CPU devices without estimates of time.
+      platform: that of the compiler.
+
+    Returns:
+      The plan.
+    """
+    module, num_devices = HloModule(answer.text), len(lowered.program.devices)
     kept, names = lowered.program.kept, lowered.input_paths
     program_mesh = find_mesh(lowered.program)
     collectives, time, notes = _read_communication(module, lowered.program, program_mesh, machine, platform)
@@ -121,14 +136,14 @@ def plan(
             module,
             answer,
             names if kept is None else [names[i] for i in kept],
-            int(machine.memory) if machine is not None else None,
+            int(machine.memory) if machine is not None and machine is not HOST else None,
         ),
         collectives=collectives,
         time=time,
     )
 
 
-def _choose_platform(machine: Machine | None, compiler: str | None) -> str:
+def choose_platform(machine: Machine | None, compiler: str | None) -> str:
     """The platform whose compiler answers."""
     own = "cpu" if machine is None else machine.platform
     if compiler is None:
@@ -179,7 +194,7 @@ def _read_communication(
 ) -> tuple[Collectives, TimeEstimate | None, tuple[str, ...]]:
     """The collectives, the time, and the corrections of the compiler's answer for a machine."""
     devices, causes = lowered.devices, CauseFinder(lowered, lowered.program)
-    is_replaced = machine is not None and platform == "cpu"
+    is_replaced = machine is not None and machine is not HOST and platform == "cpu"
     reading = CompiledForCpus(module) if is_replaced else AsCompiled(module)
     found: list[Collective] = []
     seconds: dict[str, float] = {}

@@ -12,6 +12,7 @@ from phalanx.core import (
     no_collectives as no_collectives,
 )
 from phalanx.engine.public_namespace import publish as _publish
+from phalanx.sharding.auto_sharding import AUTO as AUTO, AutoSharding as AutoSharding
 from phalanx.sharding.base_sharding import ShardIndex as ShardIndex, Sharding as Sharding
 from phalanx.sharding.device_mesh import make_mesh as make_mesh
 from phalanx.sharding.gspmd_sharding import (
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 # higher layer: only this namespace refers to them, when a user does, and nothing in this package calls them.
 __getattr__, __dir__ = _publish(
     globals(),
-    only="AbstractDevice AbstractMesh AxisType GSPMDSharding ManualAxisType Mesh NamedSharding P "
+    only="AUTO AbstractDevice AbstractMesh AutoSharding AxisType GSPMDSharding ManualAxisType Mesh NamedSharding P "
     "PartitionSpec ShardIndex Sharding SingleDeviceSharding UNCONSTRAINED UNSPECIFIED UnreducedKind "
     "from_hlo_sharding get_abstract_mesh get_mesh make_mesh make_single_device_sharding no_collectives communication "
     "set_mesh to_sharding use_abstract_mesh use_mesh",

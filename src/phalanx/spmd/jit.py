@@ -353,7 +353,7 @@ class Jit:
         traced = self._get_trace(call)
         check_allowed("no_execution", f"a run of {self._name}")
         if has_refs(traced.program):
-            return _EntryWithRefs(traced)
+            return _EntryWithRefs(traced.resolve_auto())
         placed = _placement(types)
         program = traced.compiled.get(placed)
         if program is None:

@@ -15,6 +15,7 @@ from phalanx.lax.optimization_barrier import copy_p
 from phalanx.lax.sharding_constraint import constrain
 from phalanx.runtime import compiled_program, eager_dispatch
 from phalanx.sharding import Sharding
+from phalanx.spmd.auto_resolution import refuse_auto
 from phalanx.spmd.jit_diagnostics import COMPILING, LOWERING, log_stage, warn_unused_donations
 from phalanx.spmd.sharding_resolution import prefer_declared_shardings, resolve_shardings
 from phalanx.transforms import AxisData, PartialEvalCall
@@ -40,6 +41,7 @@ class Options(NamedTuple):
 
 def bind_program(program: Jaxpr, args: Sequence[Any], *, name: str, options: Options) -> list:
     """Bind the `jit` primitive on the current trace. Constants of the jaxpr become leading inputs."""
+    refuse_auto((*options.in_shardings, *options.out_shardings), f"jit of {name}")
     # Over Explicit axes an operand may have lost its sharding in a rule; give it the type that the jaxpr expects.
     if program.derive("typed", lambda: any(a.type_sharding is not None for a in program.in_avals)):
         args = conform_all(args, program.in_avals)

@@ -41,16 +41,17 @@ from phalanx.tree import keystr, tree_flatten_with_path, tree_leaves, tree_map
 from phalanx.typing import PyTree
 
 
-def resolve_prefix_shardings(spec: PyTree, tree: PyTree, what: str) -> tuple:
+def resolve_prefix_shardings(spec: PyTree, tree: PyTree, what: str, *, may_be_auto: bool = False) -> tuple:
     """Broadcast a prefix tree of shardings to the leaves of a tree, and check that they fit.
 
     Args:
       spec: a prefix of `tree` whose leaves are shardings, specs, None or UNSPECIFIED.
       tree: the arguments or results.
       what: name of the prefix in error messages.
+      may_be_auto: whether leaves may be AUTO.
 
     Returns:
-      A sharding for each leaf of `tree`, or None for leaves without one.
+      A sharding for each leaf of `tree`, or AUTO, or None for leaves without one.
 
     Raises:
       ShardingError: a bare spec without a current mesh, or a spec that does not fit its leaf.
@@ -59,9 +60,9 @@ def resolve_prefix_shardings(spec: PyTree, tree: PyTree, what: str) -> tuple:
     leaves = tree_flatten_with_path(tree)[0]
     if spec is UNSPECIFIED or spec is None:
         return (None,) * len(leaves)
-    flat = broadcast_shardings(spec, tree, what)
+    flat = broadcast_shardings(spec, tree, what, may_be_auto=may_be_auto)
     for s, (path, leaf) in zip(flat, leaves, strict=True):
-        if s is not None:
+        if isinstance(s, Sharding):
             # Called for its error if the sharding does not fit.
             s.shard_shape(np.shape(leaf), where=f"{what}{keystr(path)}")
     return tuple(flat)
@@ -80,7 +81,8 @@ def broadcast_declared_shardings(options: dict, which: str, tree: PyTree, what: 
     given, mesh = options[which], state.context.mesh
     if options.get("none_replicates") and mesh is not None and not mesh.empty:
         given = tree_map(lambda s: PartitionSpec() if s is None else s, given, is_leaf=lambda s: s is None)
-    return resolve_prefix_shardings(given, tree, f"{what}, {options.get('spelling', {}).get(which, which)}")
+    where = f"{what}, {options.get('spelling', {}).get(which, which)}"
+    return resolve_prefix_shardings(given, tree, where, may_be_auto=True)
 
 
 class LeafShardings(tuple):
@@ -126,7 +128,7 @@ def apply_in_shardings(avals: Sequence[ShapedArray], call: CallArguments, option
     out = list(avals)
     for i, (a, s) in enumerate(zip(avals, shardings, strict=True)):
         # Shardings over Auto axes are not part of types: they are constraints of the lowered program.
-        in_type = None if s is None else s.type_sharding(a.ndim)
+        in_type = s.type_sharding(a.ndim) if isinstance(s, Sharding) else None
         if in_type is None:
             continue
         if a.type_sharding is not None and a.type_sharding is not in_type and isinstance(call.leaves[i], Tracer):
@@ -146,7 +148,7 @@ def reshard_results(leaves: Sequence[Any], tree: PyTree, options: dict, what: st
         return list(leaves)
     shardings = broadcast_declared_shardings(options, "out_shardings", tree_map(get_aval, tree), what)
     return [
-        reshard_p(x, sharding=s) if s is not None and s.type_sharding(get_aval(x).ndim) is not None else x
+        reshard_p(x, sharding=s) if isinstance(s, Sharding) and s.type_sharding(get_aval(x).ndim) is not None else x
         for x, s in zip(leaves, shardings, strict=True)
     ]
 

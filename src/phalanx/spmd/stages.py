@@ -48,7 +48,8 @@ from phalanx.runtime import (
     result_wrapper,
     transfer,
 )
-from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
+from phalanx.sharding import AbstractMesh, AutoSharding, NamedSharding, PartitionSpec, Sharding
+from phalanx.spmd.auto_resolution import check_no_refs, find_auto_mesh, find_mark, sharding_choices
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit_diagnostics import COMPILING, LOWERING, log_stage, warn_unused_donations
 from phalanx.spmd.jit_primitive import Options
@@ -129,6 +130,10 @@ class Traced:
         # Executables of `jit`, by the types of arguments, and those that are being compiled in the background.
         self.compiled: Cache[tuple, compiled_program.CompiledProgram] = Cache("spmd.jit_executables", 256)
         self.compiling: dict[tuple, Future[Compiled]] = {}
+        # The choice of the shardings that AUTO left open, and the arguments that it concerns.
+        self.auto: Any = None
+        self._auto_inputs: frozenset[int] = frozenset()
+        self._resolved: dict[tuple, Traced] = {}  # stages with a choice, by mesh and given shardings
 
     def _make_options(self, fun: Callable) -> Options:
         call, settings = self._call, self._settings
@@ -156,6 +161,38 @@ class Traced:
         other._shardings = shardings
         return other
 
+    def with_shardings(self, choice: Any) -> Traced:
+        """The same stage with the program and the shardings of a choice, in the place of AUTO."""
+        other, options = copy.copy(self), self.options
+        other.program, other.auto, other._resolved = choice.program, choice, {}
+        other._auto_inputs = frozenset(i for i, s in enumerate(options.in_shardings) if isinstance(s, AutoSharding))
+        other.options = options._replace(in_shardings=choice.in_shardings, out_shardings=choice.out_shardings)
+        other._shardings = [None if i in other._auto_inputs else s for i, s in enumerate(self._shardings)]
+        return other
+
+    def resolve_auto(self, given: Sequence[Any] | None = None) -> Traced:
+        """The same stage with chosen shardings in the place of AUTO; this stage if there is none.
+
+        Args:
+          given: the shardings of the arguments, which count where they are not AUTO; by default those of the example
+            arguments.
+
+        Raises:
+          ShardingError: there is no mesh, or no choice that fits into the memory.
+        """
+        declared = (*self.options.in_shardings, *self.options.out_shardings)
+        mark = find_mark(declared)
+        if mark is None:
+            return self
+        given = self._shardings if given is None else given
+        check_no_refs(self.program, mark, self._call.signature.what)
+        mesh = find_auto_mesh(self.program, [*declared, *given], self._call.signature.what)
+        ins = zip(self.options.in_shardings, given, strict=True)
+        key = (mesh, *(None if isinstance(s, AutoSharding) else g for s, g in ins))
+        if key not in self._resolved:
+            self._resolved[key] = self.with_shardings(sharding_choices.choose_shardings(self, mark, mesh, given))
+        return self._resolved[key]
+
     jaxpr = property(lambda self: self.program)
     compiler_options = property(lambda self: self._settings["compiler_options"] or {})
     in_tree = property(lambda self: self._call.tree)
@@ -179,7 +216,8 @@ class Traced:
     @property
     def out_info(self) -> Any:
         """A `ShapeDtypeStruct` for each result, in the structure of the result."""
-        pairs = zip(self.program.out_avals, self.options.out_shardings, strict=True)
+        known = [s if isinstance(s, Sharding) else None for s in self.options.out_shardings]
+        pairs = zip(self.program.out_avals, known, strict=True)
         return tree_unflatten(self.out_tree, [shape_of(a, s or a.type_sharding) for a, s in pairs])
 
     out_avals = property(lambda self: self.program.out_avals)
@@ -202,6 +240,9 @@ class Traced:
         Raises:
           ArgumentError: there are several platforms. `phalanx.export` supports multi-platform programs.
         """
+        resolved = self.resolve_auto()
+        if resolved is not self:
+            return resolved.lower(lowering_platforms=lowering_platforms)
         platform = _one_platform(lowering_platforms)
         options, types = self.options, self.argument_types()
         declared = [*options.in_shardings, *options.out_shardings, *(t.sharding for t in types)]
@@ -244,6 +285,10 @@ class Traced:
                 got="a function that closes over a traced value of a surrounding transformation",
                 fix="pass the traced value as an argument of the function",
             )
+        resolved = self.resolve_auto([t.sharding if t.committed else None for t in types])
+        if resolved is not self:
+            return resolved.lower_for(types, platform, absent)
+        types = [ArrayType(t.aval, t.sharding, False) if i in self._auto_inputs else t for i, t in enumerate(types)]
         options, program, refs = self.options, self.program, None
         donated: Sequence[int] = self.donate_argnums
         if has_refs(program):
@@ -337,6 +382,7 @@ class _LaterStage:
         """The shardings of the arguments, without references that the function closes over."""
         return self.program.lowered.in_shardings[len(self.refs.closed) if self.refs else 0 :]
 
+    auto = property(lambda self: self._traced.auto)
     in_tree = property(lambda self: self._traced.in_tree)
     out_tree = property(lambda self: self._traced.out_tree)
     args_info = property(lambda self: self._traced.args_info)

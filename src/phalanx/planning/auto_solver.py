@@ -1,0 +1,481 @@
+"""Choose how the values of a program are sharded: one mixed-integer linear program per mesh axis, the axes in turn.
+
+For one axis of size k, a binary variable `s` says for each class of dimensions whether the axis splits it, and a binary
+`t` for each operation with partial results and each name of its sharding rule whether the axis splits the work over
+that name. The work of other operations is split as their results are. The objective is the time of one run. Splitting
+work saves (k - 1) / k of its time. An operand that is split otherwise than the work costs an all-gather or an
+all-to-all, once for all readers of the value. Work that is split over a reduced name costs an all-reduce, or half of it
+where the result is split (a reduce-scatter). The axes that are not being solved divide the sizes, and where this axis
+splits a value as well, what they send shrinks: with that term coordinate descent over the axes reaches the same point
+from either order in most programs.
+
+The formulation follows Zheng et al., "Alpa" (OSDI 2022), with one variable per name instead of one per strategy.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.planning.machines import Machine
+from phalanx.spmd.program_graph import Operation, ProgramGraph, Value
+
+_COMBINED = frozenset({"sum", "max", "min", "prod", "and", "or"})
+_CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated"})
+# A split that saves no time still saves memory: it counts as this part of the time that reading the bytes takes.
+_PREFER_SMALL = 1e-4
+_MAX_ROUNDS = 3
+_MAX_NODES = 30
+_GAP = 5e-3  # The plans of the candidates decide, so that a proof of the optimum is worth little.
+
+AxisNames = tuple[Hashable, ...]  # of mesh axes that count as one
+DimClass = Any  # the representative of a class of dimensions
+Specs = Mapping[Value, Sequence[tuple[Hashable, ...]]]
+
+
+class Axis(NamedTuple):
+    """A mesh axis, or several as one, and the cost of a ring along it: seconds of a message, and seconds per byte."""
+
+    name: AxisNames
+    size: int
+    latency: float
+    per_byte: float
+
+    @property
+    def saved(self) -> float:
+        """The part of a value that a device need not hold if the axis splits it."""
+        return (self.size - 1) / self.size
+
+
+def measure_axes(shape: Mapping[Hashable, int], machine: Machine, grouping: Sequence[AxisNames]) -> list[Axis]:
+    """The axes of a mesh whose devices are numbered in order, on a machine; those with the fastest links come first.
+
+    Args:
+      shape: the sizes of the axes by name.
+      machine: the devices.
+      grouping: the names of the axes that count as one.
+    """
+    ids = np.arange(math.prod(shape.values())).reshape(tuple(shape.values()))
+    axes = []
+    for name in grouping:
+        size = math.prod(shape[n] for n in name)
+        places = [list(shape).index(n) for n in name]
+        groups = np.moveaxis(ids, places, range(-len(places), 0)).reshape(-1, size).tolist()
+        latency, total = (machine.collective_seconds("all-gather", nbytes, groups) for nbytes in (0, 1 << 30))
+        # `collective_seconds` counts the (k - 1) / k of the bytes that are sent.
+        axes.append(Axis(name, size, latency, (total - latency) / (1 << 30)))
+    return sorted((a for a in axes if a.size > 1), key=lambda a: a.per_byte)
+
+
+class _Milp:
+    """A mixed-integer linear program under construction: variables between 0 and 1, and rows between bounds."""
+
+    def __init__(self) -> None:
+        self.costs: list[float] = []
+        self.is_integer: list[bool] = []
+        self.upper: list[float] = []
+        self._entries: list[tuple[float, int, int]] = []  # coefficient, row, column
+        self._bounds: tuple[list[float], list[float]] = ([], [])
+
+    def add_variable(self, cost: float = 0.0, is_integer: bool = True, upper: float = 1.0) -> int:
+        self.costs.append(cost)
+        self.is_integer.append(is_integer)
+        self.upper.append(upper)
+        return len(self.costs) - 1
+
+    def add_row(self, terms: Sequence[tuple[int, float]], low: float, high: float) -> None:
+        """Require low <= sum of coefficient x variable <= high."""
+        self._entries += [(coefficient, len(self._bounds[0]), variable) for variable, coefficient in terms]
+        self._bounds[0].append(low)
+        self._bounds[1].append(high)
+
+    def solve(self, seconds: float) -> np.ndarray | None:
+        """The best point that is found in that time; None if there is none."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import coo_matrix
+
+        if not self.costs:
+            return np.zeros(0)
+        values, rows, columns = np.array(self._entries).reshape(-1, 3).T
+        matrix = coo_matrix(
+            (values, (rows.astype(int), columns.astype(int))), shape=(len(self._bounds[0]), len(self.costs))
+        ).tocsr()
+        costs = np.array(self.costs)
+        found = milp(
+            costs * (1e3 / max(np.abs(costs).max(), 1e-30)),  # HiGHS has absolute tolerances
+            constraints=LinearConstraint(matrix, *map(np.array, self._bounds)),
+            integrality=np.array(self.is_integer, int),
+            bounds=Bounds(0, np.array(self.upper)),
+            # The limit of nodes, unlike that of time, is the same on every machine.
+            options={"time_limit": max(seconds, 0.1), "mip_rel_gap": _GAP, "node_limit": _MAX_NODES},
+        )
+        return found.x
+
+    def solve_with_slack(self, slack: int, seconds: float) -> np.ndarray | None:
+        """As `solve`, with the variable `slack` as small as possible."""
+        deadline = time.monotonic() + seconds
+        self.upper[slack] = 0.0
+        if (x := self.solve(seconds)) is not None:
+            return x
+        costs, self.upper[slack] = self.costs, np.inf
+        self.costs = [float(i == slack) for i in range(len(costs))]
+        least = self.solve(deadline - time.monotonic())
+        self.costs = costs
+        if least is None:
+            return None
+        self.upper[slack] = least[slack] * (1 + 1e-4) + 1e-6
+        x = self.solve(deadline - time.monotonic())
+        return least if x is None else x
+
+
+@dataclass(eq=False)
+class Solution:
+    """Which axes split which classes of dimensions, and the time of a run by the solver's model.
+
+    Attributes:
+      split: for each axis the classes that it splits.
+      seconds: saved by splitting work, as a negative number, plus the time of all communication.
+    """
+
+    split: dict[AxisNames, set[DimClass]]
+    seconds: float
+
+
+@dataclass(eq=False)
+class Solver:
+    """The search for shardings of one program.
+
+    Args:
+      graph: the program; the solver ties the dimensions of operations that only rearrange or convert a value.
+      machine: the devices.
+      axes: the mesh axes.
+      fixed: values whose shardings are given.
+      memory: the bytes that a device has; None for no limit.
+      deadline: until when to search, on the clock of `time.monotonic`.
+    """
+
+    graph: ProgramGraph
+    machine: Machine
+    axes: Sequence[Axis]
+    fixed: Specs
+    memory: float | None
+    deadline: float
+    _sent: dict[AxisNames, list[tuple[Value, float]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        graph = self.graph
+        self._plain = [o for o in graph.operations if _is_rearrangement(o)]
+        for o in self._plain:
+            positions = {name: d for d, name in enumerate(o.rule.operands[_only_operand(o)])}
+            for d, name in enumerate(o.rule.results[0]):
+                graph.dims.unite((o.operands[_only_operand(o)], positions[name]), (o.results[0], d))
+        plain = {id(o) for o in self._plain}
+        self._others = [o for o in graph.operations if id(o) not in plain]
+        self._classes = {v: tuple(map(graph.dims.find, ((v, d) for d in range(len(v.shape))))) for v in graph.values}
+        unsplit = {graph.dims.find(dim) for dim in graph.unsplit}
+        self._sizes = {c: v.shape[d] for v, cs in self._classes.items() for d, c in enumerate(cs) if c not in unsplit}
+        self._live = _find_peaks(graph)
+
+    def solve(self, order: Sequence[Axis]) -> Solution:
+        """Solve for the axes in this order, again and again until the time stops falling."""
+        best = Solution({a.name: set() for a in order}, math.inf)
+        current: dict[AxisNames, set[DimClass]] = {a.name: set() for a in order}
+        self._sent.clear()
+        for _ in range(1 if len(order) == 1 else _MAX_ROUNDS):
+            seconds = 0.0
+            for axis in order:
+                found = self._solve_axis(axis, current)
+                if found is None:  # out of time
+                    return best if math.isfinite(best.seconds) else Solution(current, 0.0)
+                current[axis.name], seconds = found
+            seconds += sum(
+                coefficient * v.bytes / self._parts(v, current, {name})
+                for name, sent in self._sent.items()
+                if name != axis.name
+                for v, coefficient in sent
+            )
+            if seconds >= best.seconds * (1 - 1e-6 * np.sign(best.seconds)):
+                break
+            best = Solution({name: set(split) for name, split in current.items()}, seconds)
+        return best
+
+    def spec(self, value: Value, solution: Solution) -> list[tuple[Hashable, ...]]:
+        """The axes that split each dimension of a value."""
+        chosen = solution.split.items()
+        return [tuple(n for name, split in chosen if c in split for n in name) for c in self._classes[value]]
+
+    def estimate_memory(self, solution: Solution) -> float:
+        """The bytes of a device at the peak, by the solver's model."""
+        return max((sum(v.bytes / self._parts(v, solution.split) for v in live) for live in self._live), default=0.0)
+
+    def _parts(
+        self, value: Value, split: Mapping[AxisNames, set[DimClass]], without: Set[AxisNames] = frozenset()
+    ) -> int:
+        """Into how many parts the axes, except for some, split a value."""
+        sizes = {a.name: a.size for a in self.axes}
+        return math.prod(
+            sizes[n] for n, c in split.items() if n not in without and c.intersection(self._classes[value])
+        )
+
+    def _solve_axis(self, axis: Axis, current: dict[AxisNames, set[DimClass]]) -> tuple[set[DimClass], float] | None:
+        """The classes that one axis splits, the other axes being as they are, and the seconds of that."""
+        others = {name: split for name, split in current.items() if name != axis.name}
+        # The axes that have not been solved yet will make all values smaller.
+        pending = math.prod(a.size for a in self.axes if a is not axis and a.name not in self._sent)
+        memory = None if self.memory is None else self.memory * pending
+        problem = _AxisProblem(self, axis, others, memory)
+        x = problem.solve(self.deadline - time.monotonic())
+        if x is None:
+            return None
+        self._sent[axis.name] = [(v, c) for v, c in problem.find_sent(x) if c]
+        return {c for c, i in problem.split.items() if x[i] > 0.5}, float(np.dot(problem.milp.costs, x))
+
+
+class _AxisProblem:
+    """The linear program of one axis."""
+
+    def __init__(
+        self, solver: Solver, axis: Axis, others: Mapping[AxisNames, set[DimClass]], memory: float | None
+    ) -> None:
+        self._solver, self._axis, self.milp = solver, axis, _Milp()
+        sizes = {a.name: a.size for a in solver.axes}
+        parts: dict[DimClass, int] = {}
+        for name, split in others.items():
+            for c in split:
+                parts[c] = parts.get(c, 1) * sizes[name]
+        self._class_parts = parts
+        self._local = {
+            v: v.bytes / math.prod(parts.get(c, 1) for c in classes) for v, classes in solver._classes.items()
+        }
+        add = self.milp.add_variable
+        self.split = {c: add() for c, n in solver._sizes.items() if n and n % (parts.get(c, 1) * axis.size) == 0}
+        self._collectives: list[tuple[Value, float, int]] = []  # a value, seconds per byte, and the variable that sends
+        self._gathers: dict[tuple[Value, int], tuple[int, int]] = {}
+        for v in solver.graph.values:
+            self._split_once(v)
+        self._fix()
+        self._count_costs(others)
+        self._excess = None if memory is None else self._limit_memory(memory)
+
+    def _count_costs(self, others: Mapping[AxisNames, set[DimClass]]) -> None:
+        solver = self._solver
+        for o in solver._plain:
+            self._save(o, self._variables(o.results[0]))
+        for o in solver._others:
+            self._add_operation(o)
+        for v in solver.graph.inputs:
+            self._lower_cost(v, _PREFER_SMALL * self._local[v] / solver.machine.bandwidth)
+        for name, sent in solver._sent.items():
+            if name != self._axis.name:
+                for v, coefficient in sent:
+                    self._lower_cost(v, coefficient * v.bytes / solver._parts(v, others, {name}))
+
+    def solve(self, seconds: float) -> np.ndarray | None:
+        """The best point that is found in that time; None if there is none."""
+        return self.milp.solve(seconds) if self._excess is None else self.milp.solve_with_slack(self._excess, seconds)
+
+    def find_sent(self, x: np.ndarray) -> list[tuple[Value, float]]:
+        """The values that this axis communicates, with the seconds per byte."""
+        return [(v, coefficient * x[i]) for v, coefficient, i in self._collectives]
+
+    def _variable(self, value: Value, d: int) -> int | None:
+        return self.split.get(self._solver._classes[value][d])
+
+    def _variables(self, value: Value) -> list[int]:
+        return [i for c in self._solver._classes[value] if (i := self.split.get(c)) is not None]
+
+    def _split_once(self, value: Value) -> None:
+        """An axis splits at most one dimension; one that a value has twice, as x @ x.T may, it splits never."""
+        if len(found := self._variables(value)) > 1:
+            self.milp.add_row([(i, found.count(i)) for i in sorted(set(found))], 0, 1)
+
+    def _fix(self) -> None:
+        known: dict[int, bool] = {}
+        for value, spec in self._solver.fixed.items():
+            for d, axes in enumerate(spec):
+                if (i := self._variable(value, d)) is not None and i not in known:
+                    known[i] = set(self._axis.name) <= set(axes)
+                    self.milp.add_row([(i, 1.0)], *[float(known[i])] * 2)
+
+    def _lower_cost(self, value: Value, seconds: float) -> None:
+        """Count the seconds that splitting a value saves."""
+        for i in self._variables(value):
+            self.milp.costs[i] -= seconds * self._axis.saved
+
+    def _save(self, o: Operation, chosen: Sequence[int]) -> None:
+        """Count the seconds that splitting the work of an operation saves."""
+        machine = self._solver.machine
+        moved = sum(self._local[v] for v in (*o.operands, *o.results) if v is not None)
+        flops, bits = _count_flops(o)
+        shares = math.prod(self._name_parts(o, name) for name in dict.fromkeys(name for *_, name in o.named_dims()))
+        seconds = o.trips * max(machine.contraction_seconds(flops / shares, bits), moved / machine.bandwidth)
+        for i in chosen:
+            self.milp.costs[i] -= seconds * self._axis.saved
+
+    def _name_parts(self, o: Operation, name: Hashable) -> int:
+        classes = self._solver._classes
+        return max((self._class_parts.get(classes[v][d], 1) for v, d, n in o.named_dims() if n == name), default=1)
+
+    def _can_split(self, o: Operation, name: Hashable, size: int) -> bool:
+        """Whether the axis can split the work of an operation over a name."""
+        rule = o.rule
+        if name in rule.whole or rule.reduced.get(name, "sum") not in _COMBINED:
+            return False
+        if not size or size % (self._name_parts(o, name) * self._axis.size):
+            return False
+        # Results that are not partial must be split as the work is.
+        for v, names in zip(o.results, rule.results, strict=True):
+            if name in names:
+                if self._variable(v, names.index(name)) is None:
+                    return False
+            elif name not in rule.reduced:
+                return False
+        return True
+
+    def _add_operation(self, o: Operation) -> None:
+        rule = o.rule
+        sizes: dict[Hashable, int] = {}
+        for v, d, name in o.named_dims():
+            sizes[name] = max(sizes.get(name, 0), v.shape[d])
+        names = [name for name, size in sizes.items() if self._can_split(o, name, size)]
+        if any(name in rule.reduced for name in names):
+            work = {name: self.milp.add_variable() for name in names}
+            self.milp.add_row([(i, 1.0) for i in work.values()], 0, 1)
+            reducing = [work[name] for name in rule.reduced if name in work]
+            for v, result in zip(o.results, rule.results, strict=True):
+                self._reduce(v, result, work, reducing, o.trips)
+        else:
+            work = self._work_of_results(o, names)
+        self._save(o, list(work.values()))
+        for operand, read in zip(o.operands, rule.operands, strict=True):
+            if operand is not None:
+                self._read(operand, read, work, o.trips)
+
+    def _work_of_results(self, o: Operation, names: Sequence[Hashable]) -> dict[Hashable, int]:
+        """For work without partial results, which is split as the results are: their variables, by name."""
+        work: dict[Hashable, int] = {}
+        for v, result in zip(o.results, o.rule.results, strict=True):
+            for d, name in enumerate(result):
+                if (s := self._variable(v, d)) is None:
+                    continue
+                if name not in names:
+                    self.milp.add_row([(s, 1.0)], 0, 0)
+                elif (first := work.setdefault(name, s)) != s:
+                    self.milp.add_row([(s, 1.0), (first, -1.0)], 0, 0)
+        return work
+
+    def _read(self, v: Value, names: Sequence[Hashable], work: Mapping[Hashable, int], trips: int) -> None:
+        """The cost of an operand: an all-gather where it is split and the work is not, an all-to-all otherwise."""
+        row = self.milp.add_row
+        own = [(work[n], -1.0) for n in dict.fromkeys(names) if n in work]
+        for d, name in enumerate(names):
+            if (s := self._variable(v, d)) is None:
+                continue
+            if work.get(name) == s:
+                continue
+            gather, exchange = self._gather(v, trips)
+            row([(gather, -1.0), (s, 1.0), *own], -np.inf, 0)
+            row([(exchange, -1.0), (s, 1.0), *([(work[name], -1.0)] if name in work else ())], -np.inf, 0)
+
+    def _gather(self, v: Value, trips: int) -> tuple[int, int]:
+        """The variables of an all-gather of a value for all readers: what it costs beyond an all-to-all, and that."""
+        if (v, trips) not in self._gathers:
+            axis, bytes = self._axis, self._local[v]
+            part = 1 / axis.size
+            weights = ((1 - part) * axis.per_byte * trips, part * axis.per_byte * trips)
+            seconds = (weights[0] * bytes, weights[1] * bytes + axis.latency * trips)
+            pair = tuple(self.milp.add_variable(cost, is_integer=False) for cost in seconds)
+            self._collectives += [(v, w, i) for w, i in zip(weights, pair, strict=True)]
+            self._gathers[v, trips] = pair  # type: ignore[assignment]
+        return self._gathers[v, trips]
+
+    def _reduce(
+        self, v: Value, names: Sequence[Hashable], work: Mapping[Hashable, int], reducing: Sequence[int], trips: int
+    ) -> None:
+        """The cost of a result that may be partial: an all-reduce where it is, half of it where the result is split."""
+        axis, row = self._axis, self.milp.add_row
+        for d, name in enumerate(names):
+            if (s := self._variable(v, d)) is None:
+                continue
+            split = [(work[name], -1.0)] if name in work else []
+            if split:
+                row([(s, 1.0), *split], 0, np.inf)
+            row([(s, 1.0), *split, *((r, -1.0) for r in reducing)], -np.inf, 0)
+        seconds = (axis.per_byte * self._local[v] + axis.latency) * trips
+        for r in reducing:
+            self.milp.costs[r] += 2 * seconds
+            self._collectives.append((v, 2 * axis.per_byte * trips, r))
+        if own := self._variables(v):
+            scattered = self.milp.add_variable(-seconds, is_integer=False)
+            self._collectives.append((v, -axis.per_byte * trips, scattered))
+            for chosen in (reducing, own):
+                row([(scattered, 1.0), *((i, -1.0) for i in dict.fromkeys(chosen))], -np.inf, 0)
+
+    def _limit_memory(self, limit: float) -> int:
+        """Keep the live values within the limit; returns the variable by whose multiple of the limit they exceed it."""
+        excess = self.milp.add_variable(is_integer=False)
+        for live in self._solver._live:
+            terms: dict[int, float] = {}
+            for v in live:
+                for i in self._variables(v):
+                    terms[i] = terms.get(i, 0.0) - self._local[v] * self._axis.saved / limit
+            total = sum(self._local[v] for v in live) / limit
+            # HiGHS drops coefficients below 1e-9.
+            self.milp.add_row([*((i, c) for i, c in terms.items() if c < -1e-8), (excess, -1.0)], -np.inf, 1 - total)
+        return excess
+
+
+def _only_operand(o: Operation) -> int:
+    return next(i for i, v in enumerate(o.operands) if v is not None)
+
+
+def _is_rearrangement(o: Operation) -> bool:
+    """Whether an operation has one operand, of which its result is an elementwise function, maybe transposed.
+
+    Assignments at the boundary of a loop are none: there a value may change its sharding.
+    """
+    given = [i for i, v in enumerate(o.operands) if v is not None]
+    if o.eqn is None or len(given) != 1 or len(o.results) != 1 or o.rule.whole or o.rule.reduced:
+        return False
+    names, out = o.rule.operands[given[0]], o.rule.results[0]
+    return (
+        len(set(names)) == len(names) and sorted(map(repr, names)) == sorted(map(repr, out)) and set(names) == set(out)
+    )
+
+
+def _count_flops(o: Operation) -> tuple[int, int]:
+    """The arithmetic of a matrix product or convolution, and the bits of its operands; 0 for other operations."""
+    if o.eqn is None or o.eqn.primitive.name not in _CONTRACTIONS or o.operands[1] is None:
+        return 0, 0
+    rhs, out = o.operands[1], o.results[0]
+    contracted = [n for n, name in zip(rhs.shape, o.rule.operands[1], strict=True) if name not in o.rule.results[0]]
+    return 2 * math.prod(out.shape) * math.prod(contracted), 8 * rhs.aval.dtype.itemsize
+
+
+def _find_peaks(graph: ProgramGraph, segments: int = 4) -> list[list[Value]]:
+    """The values that are live where most bytes are, in each of several stretches of the program."""
+    start: dict[Value, int] = dict.fromkeys(graph.inputs, 0)
+    end: dict[Value, int] = {}
+    for n, o in enumerate(graph.operations):
+        for v in (*o.operands, *o.results):
+            if v is not None:
+                start.setdefault(v, n)
+                end[v] = n
+    last = len(graph.operations)
+    for v, n in graph.stacks:
+        start[v] = min(start.get(v, n), n)
+        end[v] = max(end.get(v, n), n)
+    end.update(dict.fromkeys((*graph.inputs, *graph.outputs), last))
+    change = np.zeros(last + 2)
+    for v, n in start.items():
+        change[n] += v.bytes
+        change[end[v] + 1] -= v.bytes
+    live = np.cumsum(change)[: last + 1]
+    edges = sorted({round(i * (last + 1) / segments) for i in range(segments + 1)})
+    points = [a + int(np.argmax(live[a:b])) for a, b in zip(edges, edges[1:], strict=False)]
+    return [[v for v, n in start.items() if n <= point <= end[v]] for point in dict.fromkeys(points)]

@@ -1,0 +1,389 @@
+"""AUTO: shardings that are chosen by solving and planning, against brute force and the usual strategies."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from tests.meshes import auto_mesh
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx import lax, nn
+from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShardingError
+from phalanx.planning import auto_choice
+from phalanx.sharding import AUTO, AbstractMesh, AutoSharding, Mesh, NamedSharding, P
+from phalanx.spmd.legacy.pjit import pjit
+
+MESHES = {"8": ((8,), ("data",)), "4x2": ((4, 2), ("data", "model")), "2x2x2": ((2, 2, 2), ("a", "b", "c"))}
+
+
+def shape(*dims, dtype="float32"):
+    return phalanx.ShapeDtypeStruct(dims, dtype)
+
+
+def mesh_of(name):
+    return auto_mesh(*MESHES[name])
+
+
+def descend(loss):
+    def step(params, *batch):
+        grads = phalanx.grad(loss)(params, *batch)
+        return phalanx.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+    return step
+
+
+def adamw(loss):
+    def step(state, *batch):
+        value, grads = phalanx.value_and_grad(loss)(state["params"], *batch)
+        mean = phalanx.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], grads)
+        square = phalanx.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, state["square"], grads)
+        params = phalanx.tree.map(
+            lambda p, m, v: p - 1e-2 * (m / (jnp.sqrt(v) + 1e-6) + 0.01 * p), state["params"], mean, square
+        )
+        return {"params": params, "mean": mean, "square": square, "count": state["count"] + 1}, value
+
+    return step
+
+
+def state_of(params):
+    return {"params": params, "mean": params, "square": params, "count": shape(dtype="int32")}
+
+
+def mlp():
+    def loss(params, x):
+        for up, down in params:
+            x = x + jnp.tanh(x @ up) @ down
+        return jnp.mean(x**2)
+
+    hand = lambda inner: [(P(None, inner), P(inner))] * 2
+    return descend(loss), ([(shape(128, 512), shape(512, 128))] * 2, shape(256, 128)), hand
+
+
+def transformer():
+    width, heads, hidden, words, length = 64, 8, 256, 256, 16
+
+    def norm(x, scale):
+        return x * lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6) * scale
+
+    def layer(x, p):
+        q, k, v = jnp.moveaxis(jnp.einsum("btd,dchk->btchk", norm(x, p["norm1"]), p["qkv"]), 2, 0)
+        scores = jnp.where(jnp.tri(length, dtype=bool), jnp.einsum("bqhk,bthk->bhqt", q, k), -1e9)
+        x = x + jnp.einsum("bhqt,bthk,hkd->bqd", nn.softmax(scores, axis=-1), v, p["out"])
+        return x + nn.gelu(norm(x, p["norm2"]) @ p["up"]) @ p["down"], None
+
+    def loss(params, tokens):
+        x = lax.scan(layer, params["embed"][tokens[:, :-1]], params["layers"])[0]
+        logits = x @ params["unembed"]
+        picked = jnp.sum(logits * nn.one_hot(tokens[:, 1:], words), axis=-1)
+        return jnp.mean(nn.logsumexp(logits, axis=-1) - picked)
+
+    layers = {
+        "norm1": shape(3, width),
+        "qkv": shape(3, width, 3, heads, width // heads),
+        "out": shape(3, heads, width // heads, width),
+        "norm2": shape(3, width),
+        "up": shape(3, width, hidden),
+        "down": shape(3, hidden, width),
+    }
+    params = {"embed": shape(words, width), "layers": layers, "unembed": shape(width, words)}
+
+    def hand(inner):
+        specs = {
+            "norm1": P(),
+            "qkv": P(None, None, None, inner),
+            "out": P(None, inner),
+            "norm2": P(),
+            "up": P(None, None, inner),
+            "down": P(None, inner),
+        }
+        one = {"embed": P(None, inner), "layers": specs, "unembed": P(None, inner)}
+        return {"params": one, "mean": one, "square": one, "count": P()}
+
+    return adamw(loss), (state_of(params), shape(16, length + 1, dtype="int32")), hand
+
+
+def cnn():
+    def loss(params, x, labels):
+        for w in params[:-1]:
+            x = nn.relu(lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
+        x = x.mean((1, 2)) @ params[-1]
+        return jnp.mean(nn.logsumexp(x, axis=-1) - jnp.sum(x * nn.one_hot(labels, 32), -1))
+
+    params = [shape(3, 3, 8, 16), shape(3, 3, 16, 64), shape(64, 32)]
+    hand = lambda inner: [P(None, None, None, inner), P(None, None, inner), P()]
+    return descend(loss), (params, shape(32, 16, 16, 8), shape(32, dtype="int32")), hand
+
+
+def embedding():
+    def loss(params, ids, y):
+        return jnp.mean((params["table"][ids].sum(1) @ params["w"] - y) ** 2)
+
+    params = {"table": shape(4096, 64), "w": shape(64, 32)}
+    hand = lambda inner: {"table": P(None, inner), "w": P(inner)}
+    return descend(loss), (params, shape(128, 8, dtype="int32"), shape(128, 32)), hand
+
+
+def dense():
+    """As `nnx.Linear` and `optax.adamw` have it: dicts of kernels and biases."""
+
+    def loss(params, x, y):
+        for name in ("first", "second"):
+            x = nn.gelu(x @ params[name]["kernel"] + params[name]["bias"])
+        return jnp.mean((x @ params["third"]["kernel"] + params["third"]["bias"] - y) ** 2)
+
+    linear = lambda n, m: {"kernel": shape(n, m), "bias": shape(m)}
+    params = {"first": linear(64, 256), "second": linear(256, 256), "third": linear(256, 16)}
+
+    def hand(inner):
+        one = {
+            "first": {"kernel": P(None, inner), "bias": P(inner)},
+            "second": {"kernel": P(inner), "bias": P()},
+            "third": {"kernel": P(), "bias": P()},
+        }
+        return {"params": one, "mean": one, "square": one, "count": P()}
+
+    return adamw(loss), (state_of(params), shape(128, 64), shape(128, 16)), hand
+
+
+MODELS = {"mlp": mlp, "transformer": transformer, "cnn": cnn, "embedding": embedding, "dense": dense}
+
+
+def seconds(fun, mesh, args, specs):
+    """The time of a run with these shardings of the arguments, by the plan that AUTO makes of them."""
+    mark = AUTO(mesh)
+    traced = phalanx.jit(fun, in_shardings=mark, out_shardings=mark, donate_argnums=0).trace(*args)
+    search = auto_choice._Search(traced, mark, mesh, [None] * len(traced.program.in_avals))
+    search._plan(search._make_candidate("hand", dict(enumerate(specs))))
+    return search._plans["hand"].time.step
+
+
+def choose(fun, mesh, args, **options):
+    mark = AUTO(mesh, **options)
+    return phalanx.jit(fun, in_shardings=mark, out_shardings=mark, donate_argnums=0).lower(*args)
+
+
+def values_of(args):
+    rng = np.random.default_rng(0)
+    draw = lambda s: (
+        (0.1 * rng.standard_normal(s.shape)).astype(s.dtype)
+        if s.dtype == "float32"
+        else rng.integers(0, 32, s.shape, dtype=s.dtype)
+    )
+    args = phalanx.tree.map(draw, args)
+    if isinstance(args[0], dict) and "square" in args[0]:
+        args[0]["square"] = phalanx.tree.map(abs, args[0]["square"])
+    return args
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("model", MODELS)
+def test_models_are_never_worse_than_usual_and_compute_the_same(model, mesh):
+    fun, args, hand = MODELS[model]()
+    mesh = mesh_of(mesh)
+    lowered = choose(fun, mesh, args, time_limit=600)  # so that the load of the machine does not matter
+    choice = lowered.auto
+    steps = {name: plan.time.step for name, plan in choice.plans.items()}
+    assert {"data parallel", "fully sharded", "tensor parallel"} <= steps.keys()
+    assert choice.plan.time.step == min(steps.values())
+    # Tensor parallel as a person writes it: the batch over the outer axes, the weights over the innermost one.
+    *outer, inner = mesh.shape
+    weights = phalanx.tree.leaves(hand(inner), is_leaf=lambda s: isinstance(s, P))
+    avals = phalanx.tree.leaves(args)
+    batch = [P(tuple(outer)) if outer else P()] * (len(avals) - len(weights))
+    specs = [s.axes_per_dim(a.ndim) for s, a in zip([*weights, *batch], avals, strict=True)]
+    assert choice.plan.time.step <= seconds(fun, mesh, args, specs) * 1.15
+    values = values_of(args)
+    out, expected = lowered.compile()(*values), phalanx.jit(fun)(*values)
+    for y, z in zip(phalanx.tree.leaves(out), phalanx.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(y, z, rtol=2e-3, atol=2e-5)
+
+
+SMALL = {
+    "product": (lambda x, w: x @ w, (shape(512, 64), shape(64, 1024))),
+    "contraction": (lambda x, w: x @ w, (shape(16, 4096), shape(4096, 16))),
+    "rows": (lambda x, b: nn.softmax(x + b, axis=-1), (shape(256, 256), shape(256))),
+    "chain": (lambda x, v, w: jnp.tanh(x @ v) @ w, (shape(32, 512), shape(512, 2048), shape(2048, 512))),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_programs_equal_brute_force(name):
+    """No shardings of the arguments over one axis have a faster plan, if the compiler chooses those inside."""
+    fun, args = SMALL[name]
+    mesh = auto_mesh((4,), "x")
+    choice = phalanx.jit(fun, in_shardings=AUTO(mesh), out_shardings=AUTO(mesh)).lower(*args).auto
+    traced = phalanx.jit(fun, in_shardings=AUTO(mesh), out_shardings=AUTO(mesh)).trace(*args)
+    search = auto_choice._Search(traced, AUTO(mesh), mesh, [None] * len(args))
+    ways = [[[("x",) if i == d else () for i in range(len(a.shape))] for d in range(-1, len(a.shape))] for a in args]
+    for n, specs in enumerate(itertools.product(*ways)):
+        search._plan(search._make_candidate(str(n), dict(enumerate(specs))))
+    assert choice.plan.time.step <= min(plan.time.step for plan in search._plans.values())
+
+
+def double(x):
+    return x * 2
+
+
+def test_chosen_shardings_are_known_before_data_are_placed():
+    mesh = auto_mesh((4,), "x")
+    stage = phalanx.jit(double, in_shardings=AUTO(mesh), out_shardings=AUTO(mesh)).lower(shape(4096, 3))
+    assert stage.auto.in_specs == (P("x"),) and stage.auto.out_specs == P("x")
+    compiled = stage.compile()
+    assert compiled.input_shardings == ((NamedSharding(mesh, P("x")),), {})
+    assert compiled.output_shardings == NamedSharding(mesh, P("x"))
+    assert stage.auto.to_code() == "in_shardings=(P('x'),),\nout_shardings=P('x'),"
+    assert eval(f"dict({stage.auto.to_code()})", {"P": P, "dict": dict}) == {
+        "in_shardings": (P("x"),),
+        "out_shardings": P("x"),
+    }
+    assert str(stage.auto).splitlines()[0].split() == ["candidate", "ms", "sent", "memory"]
+    assert phalanx.jit(double).lower(1.0).auto is None
+
+
+def test_calls_place_the_data_as_chosen():
+    mesh = auto_mesh((4,), "x")
+    f = phalanx.jit(double, in_shardings=AUTO, out_shardings=AUTO)
+    x = np.arange(4096 * 3, dtype="float32").reshape(4096, 3)
+    with mesh:
+        y = f(x)
+        assert y.sharding == NamedSharding(mesh, P("x"))
+        np.testing.assert_array_equal(y, 2 * x)
+        np.testing.assert_array_equal(f(y), 4 * x)  # the results of a call are arguments of the next one
+        # Arrays that are committed to other devices or shardings are moved.
+        for sharding in (phalanx.devices()[7], NamedSharding(mesh, P())):
+            np.testing.assert_array_equal(f(phalanx.device_put(x, sharding)), 2 * x)
+    # The choice is made once, not for every call.
+    traced = f.trace(shape(4096, 3))
+    with mesh:
+        assert traced.lower().auto is traced.lower().auto
+
+
+def test_given_shardings_beside_auto_are_kept():
+    mesh = auto_mesh((4, 2), ("data", "model"))
+
+    def layer(x, w, b):
+        return jnp.tanh(x @ w + b)
+
+    args = shape(1024, 256), shape(256, 512), shape(512)
+    ins, out = (P("data"), AUTO, AUTO), P("data", "model")
+    with mesh:
+        compiled = phalanx.jit(layer, in_shardings=ins, out_shardings=out).lower(*args).compile()
+        x, w, b = compiled.input_shardings[0]
+        assert x.spec == P("data") and compiled.output_shardings.spec == P("data", "model")
+        assert w.spec.axes_per_dim(2) == ((), ("model",)) and b.spec == P("model")
+        # None keeps what an argument has, or the whole of it.
+        own = NamedSharding(mesh, P(None, "model"))
+        given = phalanx.jit(layer, in_shardings=(None, AUTO, None)).lower(args[0].update(sharding=own), *args[1:])
+        x, w, b = given.auto.in_specs
+        assert (x, b) == (None, None) and w is not None
+        assert given.compile().input_shardings[0][0] == own
+
+
+def test_former_names():
+    with auto_mesh((4,), "x"):
+        y = pjit(double, in_axis_resources=AUTO, out_axis_resources=AUTO)(np.ones((4096, 2), "float32"))
+    assert y.sharding.spec == P("x")
+    assert phalanx.experimental.pjit.AUTO is AUTO and isinstance(AUTO, AutoSharding)
+
+
+def test_state_has_one_sharding_in_every_step():
+    mesh = auto_mesh((4, 2), ("data", "model"))
+    fun, args, _ = dense()
+    compiled = choose(fun, mesh, args).compile()
+    state, after = compiled.input_shardings[0][0], compiled.output_shardings[0]
+    assert phalanx.tree.leaves(state) == phalanx.tree.leaves(after)
+    values = values_of(args)
+    once, _ = compiled(*values)
+    twice, _ = compiled(once, *values[1:])
+    assert int(twice["count"]) == int(values[0]["count"]) + 2
+
+
+def test_the_choice_is_deterministic():
+    fun, args, _ = embedding()
+    mesh = auto_mesh((2, 2), ("data", "model"))
+    first, second = (choose(fun, mesh, args).auto for _ in range(2))
+    assert str(first) == str(second)
+
+
+def test_a_memory_limit_that_binds_is_kept():
+    def loss(params, x):
+        for w in params:
+            x = jnp.tanh(x @ w)
+        return jnp.mean(x**2)
+
+    args, mesh = ([shape(128, 128)] * 6, shape(4096, 128)), auto_mesh((4,), "x")
+    free = choose(descend(loss), mesh, args).auto
+    least = min(plan.memory.peak for plan in free.plans.values())
+    assert least < free.plan.memory.peak
+    limit = (least + free.plan.memory.peak) // 2
+    tight = choose(descend(loss), mesh, args, memory=limit)
+    assert tight.auto.plan.memory.peak <= limit < free.plan.memory.peak
+    assert tight.auto.plan.time.step >= free.plan.time.step
+    compiled = tight.compile().memory_analysis()
+    held = compiled.argument_size_in_bytes + compiled.output_size_in_bytes - compiled.alias_size_in_bytes
+    assert held + compiled.temp_size_in_bytes <= limit
+
+
+def test_an_abstract_mesh_and_a_target():
+    mesh = AbstractMesh((16, 2), ("data", "model"))
+    fun, args, _ = mlp()
+    mark = AUTO(mesh, target="h100")
+    lowered = phalanx.jit(fun, in_shardings=mark, out_shardings=mark, donate_argnums=0).lower(*args)
+    assert lowered.auto.plan.target == "h100" and lowered.auto.plan.num_devices == 32
+    assert lowered.auto.limit == 80e9
+
+
+def message(error):
+    return " ".join(str(error.value).split())
+
+
+def test_errors():
+    x = np.ones((8, 8), "float32")
+    with pytest.raises(ShardingError) as error:
+        phalanx.jit(double, in_shardings=AUTO)(x)
+    assert message(error).endswith(
+        "expected a mesh, over which AUTO chooses shardings, got no mesh in context, nor one of another sharding. "
+        "Fix: write AUTO(mesh), or call the function inside `with mesh:` or after set_mesh(mesh)."
+    )
+    explicit = phalanx.make_mesh((4,), ("x",))
+    with pytest.raises(ShardingError, match="expected a mesh whose axes are Auto, since AUTO chooses .* after tracing"):
+        phalanx.jit(double, in_shardings=AUTO(explicit))(x)
+    mesh = auto_mesh((4,), "x")
+    with pytest.raises(ShardingError) as error:
+        phalanx.jit(double, in_shardings=AUTO(mesh, memory=100), out_shardings=AUTO(mesh))(x)
+    assert (
+        "expected shardings for which a device needs at most 100 bytes, got at best 128 bytes (solved over x), which are 28 "
+        "too many. Fix: use a larger mesh, phalanx.checkpoint, or donated arguments, or raise AUTO(memory=...)."
+    ) in message(error)
+    marked = phalanx.jit(double, in_shardings=AUTO(mesh))
+    for outer in (phalanx.jit(marked), phalanx.vmap(marked)):
+        with pytest.raises(ShardingError) as error:
+            outer(x)
+        assert message(error).startswith(
+            "jit of double: expected shardings or None, since the function is called inside a transformation or another "
+            "program, got AUTO(mesh="
+        )
+    with pytest.raises(ShardingError, match="a function that reads or writes mutable array references"):
+        phalanx.jit(lambda ref: ref[...], in_shardings=AUTO(mesh))(phalanx.new_ref(x))
+    for place in (phalanx.device_put, lax.with_sharding_constraint):
+        with pytest.raises(ShardingError, match="expected a sharding or a spec, got AUTO") as error:
+            place(x, AUTO)
+        assert "write AUTO in in_shardings or out_shardings of jit, for the shardings of a whole program" in str(
+            error.value
+        )
+    with pytest.raises(ArgumentTypeError, match="expected a PartitionSpec"):
+        phalanx.shard_map(double, mesh=mesh, in_specs=AUTO, out_specs=P("x"))(x)
+    with pytest.raises(ArgumentTypeError, match="AUTO, argument mesh: expected a Mesh or an AbstractMesh"):
+        AUTO("x")
+    with pytest.raises(ArgumentError, match="AUTO, argument memory: expected a positive number, got -1"):
+        AUTO(memory=-1)
+
+
+def test_marks_are_printed_as_they_are_written():
+    assert repr(AUTO) == "AUTO" and repr(AUTO(memory=8e9)) == "AUTO(memory=8000000000.0)"
+    mesh = Mesh(np.array(phalanx.devices()[:2]), ("x",))
+    assert AUTO(mesh) == AUTO(mesh) and AUTO(mesh)(target="h100").mesh is mesh
