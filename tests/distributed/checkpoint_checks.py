@@ -18,11 +18,14 @@ from phalanx.checkpoint import saving
 from phalanx.errors import CheckpointError, CheckpointSaveError, ProgramMismatchError
 from phalanx.sharding import Mesh, NamedSharding, P
 
-ROOT = Path(os.environ["CHECKPOINT_FOLDER"])
 DEVICES = phalanx.devices()
 OWN, COUNT = phalanx.process_index(), phalanx.process_count()
 MESHES = [Mesh(np.array(DEVICES).reshape(shape), ("a", "b", "c")[: len(shape)]) for shape in ((8,), (4, 2), (2, 2, 2))]
 W = np.arange(256 * 24, dtype=np.float32).reshape(256, 24)
+
+
+def _root() -> Path:
+    return Path(os.environ["CHECKPOINT_FOLDER"])
 
 
 def tree_on(mesh: Mesh, step: int = 1) -> dict:
@@ -60,13 +63,13 @@ def assert_same(tree: dict, truth: dict) -> None:
 
 def save_a_step():
     """Save, for all other readers."""
-    saved = checkpoint.save(ROOT / str(COUNT), tree_on(MESHES[1]), step=1, metadata={"loss": 0.5, "from": OWN})
-    assert saved.result() == ROOT / str(COUNT) / "1" and saved.done()
-    assert checkpoint.steps(ROOT / str(COUNT)) == [1]
+    saved = checkpoint.save(_root() / str(COUNT), tree_on(MESHES[1]), step=1, metadata={"loss": 0.5, "from": OWN})
+    assert saved.result() == _root() / str(COUNT) / "1" and saved.done()
+    assert checkpoint.steps(_root() / str(COUNT)) == [1]
 
 
 def load_what_all_have_saved():
-    for writer in ROOT.glob("[0-9]"):
+    for writer in _root().glob("[0-9]"):
         for mesh in MESHES:
             assert_same(checkpoint.load(writer, tree_on(mesh, 7)), tree_on(mesh))
         described = checkpoint.metadata(writer)
@@ -81,7 +84,7 @@ def load_what_all_have_saved():
 
 
 def each_process_writes_only_its_shards():
-    folder = ROOT / f"shards{COUNT}"
+    folder = _root() / f"shards{COUNT}"
     x = phalanx.device_put(np.random.default_rng(0).normal(size=(1024, 128)).astype(np.float32), _rows(MESHES[0]))
     path = checkpoint.save(folder, {"x": x}).result()
     sizes = [sum(f.stat().st_size for f in (path / f"process_{i}" / "d").iterdir()) for i in range(COUNT)]
@@ -89,7 +92,7 @@ def each_process_writes_only_its_shards():
 
 
 def each_device_reads_only_its_part():
-    folder = ROOT / f"parts{COUNT}"
+    folder = _root() / f"parts{COUNT}"
     x = phalanx.device_put(W, _rows(MESHES[0]))
     checkpoint.save(folder, {"x": x}, wait=True)
     from phalanx.checkpoint.checkpoint_reader import StoredElements
@@ -106,7 +109,7 @@ def _rows(mesh):
 
 
 def steps_are_kept_deleted_and_numbered():
-    folder = ROOT / f"kept{COUNT}"
+    folder = _root() / f"kept{COUNT}"
     for i in range(4):
         saved = checkpoint.save(folder, {"x": phalanx.device_put(W * i, _rows(MESHES[0])), "n": i}, keep=2)
         assert saved.step == i
@@ -135,7 +138,7 @@ def modules_are_saved_and_updated():
     x = phalanx.device_put(W[:8, :8], _rows(MESHES[0]))
     model, optimizer = make(0)
     train(model, optimizer, x)
-    folder = ROOT / f"modules{COUNT}"
+    folder = _root() / f"modules{COUNT}"
     checkpoint.save(folder, {"model": model, "optimizer": optimizer}, wait=True)
     resumed, its_optimizer = make(1)
     checkpoint.load(folder, {"model": resumed, "optimizer": its_optimizer})
@@ -146,7 +149,7 @@ def modules_are_saved_and_updated():
 
 def training_goes_on_while_a_step_is_written():
     """Programs of the devices and exchanges of the save take turns in another order in each process."""
-    folder = ROOT / f"async{COUNT}"
+    folder = _root() / f"async{COUNT}"
     x = phalanx.device_put(W, _rows(MESHES[0]))
     turn = phalanx.jit(lambda x: x + x.sum() * 0, donate_argnums=0)
     savings = []
@@ -161,7 +164,7 @@ def training_goes_on_while_a_step_is_written():
 
 
 def an_array_on_the_devices_of_another_process():
-    folder = ROOT / f"one{COUNT}"
+    folder = _root() / f"one{COUNT}"
     last = [d for d in DEVICES if d.process_index == COUNT - 1]
     sharding = NamedSharding(Mesh(np.array(last), ("x",)), P("x"))
     x = phalanx.make_array_from_callback((8,), sharding, lambda index: W[0, :8][index], np.float32)
@@ -181,7 +184,7 @@ def _raises_everywhere(error, own, others, call, failing=0):
 
 
 def the_values_of_the_processes_are_the_same():
-    folder = ROOT / f"different{COUNT}"
+    folder = _root() / f"different{COUNT}"
     for leaf, text in ((OWN, "expected the same leaf in all processes, here a Python int"), (np.full(3, OWN), "")):
         with pytest.raises(CheckpointError, match=r"leaf 'rank': .*got .* in process ") as caught:
             checkpoint.save(folder, {"rank": leaf, "x": phalanx.device_put(W, _rows(MESHES[0]))}, wait=True)
@@ -197,7 +200,7 @@ def the_values_of_the_processes_are_the_same():
 
 
 def a_step_is_saved_once():
-    folder = ROOT / f"once{COUNT}"
+    folder = _root() / f"once{COUNT}"
     checkpoint.save(folder, {"n": 1}, step=2, wait=True)
     own = "checkpoint.save, step: expected a step that is not saved yet, got 2"
     others = "checkpoint.save: expected process 0 to do its part, got ArgumentError: " + own
@@ -205,7 +208,7 @@ def a_step_is_saved_once():
 
 
 def a_disk_that_is_full_in_one_process():
-    folder, write = ROOT / f"full{COUNT}", saving._write_arrays
+    folder, write = _root() / f"full{COUNT}", saving._write_arrays
     last = COUNT - 1
 
     def fail(*args):
@@ -225,7 +228,7 @@ def a_disk_that_is_full_in_one_process():
 
 
 def a_folder_that_the_machines_do_not_share():
-    folder = ROOT / f"machine{OWN}of{COUNT}"
+    folder = _root() / f"machine{OWN}of{COUNT}"
     error = f"got '{folder}', in which this process does not see what the first one has made"
     others = "to do its part, got CheckpointSaveError: checkpoint.save, step 0: expected a folder that is the same"
     saved = checkpoint.save(folder, {"x": phalanx.device_put(W, _rows(MESHES[0]))})
@@ -235,7 +238,7 @@ def a_folder_that_the_machines_do_not_share():
 
 
 def processes_that_save_and_load_different_steps():
-    folder = ROOT / f"steps{COUNT}"
+    folder = _root() / f"steps{COUNT}"
     x = phalanx.device_put(W, _rows(MESHES[0]))
     for step in (1, 2):
         checkpoint.save(folder, {"x": x}, step=step, wait=True)

@@ -4,22 +4,18 @@
 order. Reading an array over several processes gathers it first, so that tests for one process see whole values.
 """
 
-import numpy as np
+from phalanx.experimental import multihost_utils
 
 import phalanx
-
-phalanx.distributed.initialize(heartbeat_timeout_seconds=60)
-
-from phalanx.experimental import multihost_utils  # noqa: E402
-
-from phalanx.runtime import Array  # noqa: E402
-
-assemble = Array._assemble
+from phalanx.runtime import Array
 
 
-def gather(x: Array) -> np.ndarray:
-    is_readable = x.is_fully_addressable or x.is_fully_replicated
-    return assemble(x) if is_readable else multihost_utils.process_allgather(x, tiled=True)
+def pytest_configure() -> None:
+    phalanx.distributed.initialize(heartbeat_timeout_seconds=60)
+    assemble = Array._assemble
 
+    def gather(x: Array):
+        is_readable = x.is_fully_addressable or x.is_fully_replicated
+        return assemble(x) if is_readable else multihost_utils.process_allgather(x, tiled=True)
 
-Array._assemble = gather
+    Array._assemble = gather

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.distributed import save_until_killed
+from tests.distributed import checkpoint_checks, save_until_killed
 from tests.distributed.process_group import ProcessGroup, launch
 
 from phalanx import checkpoint
@@ -27,28 +27,26 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def checks(root):
-    """The file of the checks in this process, which is one of one."""
+def saved(root):
+    """A step that this process has saved, which is one of one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHECKPOINT_FOLDER", str(root))
-        from tests.distributed import checkpoint_checks
-
         checkpoint_checks.save_a_step()
-        yield checkpoint_checks
+        yield
 
 
 @pytest.fixture(scope="module", params=COUNTS)
-def group(request, checks):
+def group(request, saved):
     started = ProcessGroup(CHECKS, request.param, 8 // request.param)
     yield started
     started.close()
 
 
-def test_steps_go_from_any_number_of_processes_to_any_other(group, checks, root):
+def test_steps_go_from_any_number_of_processes_to_any_other(group, root):
     group.run("save_a_step")
     assert {path.name for path in root.glob("[0-9]")} >= {"1", str(group.arguments[1])}
     group.run("load_what_all_have_saved")
-    checks.load_what_all_have_saved()
+    checkpoint_checks.load_what_all_have_saved()
 
 
 @pytest.mark.parametrize("check", NAMES)
