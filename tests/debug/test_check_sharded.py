@@ -39,7 +39,7 @@ def test_a_function_of_arrays_has_one_answer_on_every_mesh(mesh):
     assert all(t.mesh.axis_types == mesh.axis_types for t in report)
     text = repr(report).splitlines()[0]
     assert re.fullmatch(
-        r"Mesh\('data': 4, 'model': 2\): PartitionSpec\(\) in parts of \(4, 3\), PartitionSpec\('data', 'model'\) in parts "
+        r"Mesh\('data': 4, 'model': 2\): P\(\) in parts of \(4, 3\), P\('data', 'model'\) in parts "
         r"of \(2, 2\); \d+ collectives, largest difference \S+",
         text,
     )
@@ -95,7 +95,7 @@ def test_the_first_result_that_differs_is_named_with_its_path_and_mesh(mesh):
         debug.check_sharded(depends_on_the_part(mesh), X, mesh=mesh, in_shardings=(P("data"),))
     assert str(error.value) == (
         "check_sharded, result['wrong'][1]: expected -0.1612903 at (3, 1) as on one device, to 2e-05 of the largest "
-        "element, got 2.83871 over Mesh('data': 4, 'model': 2) with arguments split by PartitionSpec('data').\n"
+        "element, got 2.83871 over Mesh('data': 4, 'model': 2) with arguments split by P('data',).\n"
         "  Fix: look for missing collectives in shard_map, for results that depend on axis_index or on the shapes of shards, "
         "and for random keys that differ between devices."
     )
@@ -147,7 +147,7 @@ def test_arguments_that_no_mesh_splits_evenly_are_an_error(mesh):
         debug.check_sharded(jnp.sin, np.ones((11, 4), np.float32), in_shardings=(P("a"),))
     assert str(error.value) == (
         "check_sharded: expected a mesh over several of 8 devices that splits the arguments evenly, got shapes [(11, 4)] with "
-        "specs [PartitionSpec('a')].\n"
+        "specs [P('a',)].\n"
         "  Fix: pass arguments whose dimensions have 2, 4 or 8 elements, and specs that split them."
     )
     with pytest.raises(TreeError, match="check_sharded, in_shardings"):

@@ -320,7 +320,7 @@ def test_an_initializer_whose_result_has_too_few_dimensions_for_its_sharding_is_
         refused(
             ValueError,
             "out_sharding of a parameter: expected a spec of at most 2 entries for an array of shape (3, 3), got "
-            "PartitionSpec('x', None, None)",
+            "P('x', None, None)",
             lambda: nnx.Linear(3, 3, rngs=nnx.Rngs(0), kernel_metadata={"out_sharding": ("x", None, None)}),
         )
 

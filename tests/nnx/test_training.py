@@ -430,7 +430,7 @@ def test_shardings_are_drawn_in_notebooks():
             4, 2, kernel_init=nnx.with_partitioning(nnx.initializers.ones, ("x", None)), rngs=nnx.Rngs(0)
         )
     page = display.to_html(display.draw(model))
-    assert "<code>float32[4, 2] PartitionSpec(&#x27;x&#x27;, None), out_sharding=(&#x27;x&#x27;, None)</code>" in page
+    assert "<code>float32[4, 2] P(&#x27;x&#x27;, None), out_sharding=(&#x27;x&#x27;, None)</code>" in page
     assert "<table" in page and "CPU 3" in page and page.count("<details") == page.count("</details>")
 
 

@@ -235,7 +235,7 @@ def test_chosen_shardings_are_known_before_data_are_placed():
     compiled = stage.compile()
     assert compiled.input_shardings == ((NamedSharding(mesh, P("x")),), {})
     assert compiled.output_shardings == NamedSharding(mesh, P("x"))
-    assert stage.auto.to_code() == "in_shardings=(P('x'),),\nout_shardings=P('x'),"
+    assert stage.auto.to_code() == "in_shardings=(P('x',),),\nout_shardings=P('x',),"
     assert eval(f"dict({stage.auto.to_code()})", {"P": P, "dict": dict}) == {
         "in_shardings": (P("x"),),
         "out_shardings": P("x"),

@@ -37,9 +37,9 @@ def message(call):
 
 
 def test_a_spec_shows_what_was_written():
-    assert repr(P("x", None, ("y", "z"))) == "PartitionSpec('x', None, ('y', 'z'))"
-    assert repr(P(P.UNCONSTRAINED, ("x",), None)) == "PartitionSpec(UNCONSTRAINED, 'x', None)"
-    assert repr(P()) == "PartitionSpec()"
+    assert repr(P("x", None, ("y", "z"))) == "P('x', None, ('y', 'z'))"
+    assert repr(P(P.UNCONSTRAINED, ("x",), None)) == "P(UNCONSTRAINED, 'x', None)"
+    assert repr(P()) == "P()"
 
 
 def test_a_spec_is_a_sequence_of_its_entries():
@@ -62,7 +62,7 @@ def test_spellings_of_one_entry_are_equal_and_trailing_none_is_not():
 def test_a_bad_entry_is_refused():
     assert message(lambda: P(["x", "y"])) == (
         "PartitionSpec: expected entries that are None, a mesh axis, a tuple of mesh axes or UNCONSTRAINED, got "
-        "PartitionSpec(['x', 'y']).\n"
+        "P(['x', 'y'],).\n"
         "  Fix: write ['x', 'y'] as a tuple of axis names, such as ('x', 'y'), or as None."
     )
 
@@ -70,7 +70,7 @@ def test_a_bad_entry_is_refused():
 def test_shardings_are_interned(mesh):
     sharding = NamedSharding(mesh, P("x", None))
     assert NamedSharding(mesh, P("x", None)) is sharding and NamedSharding(mesh, P("x")) is not sharding
-    assert repr(sharding) == "NamedSharding(Mesh('x': 4, 'y': 2), PartitionSpec('x', None))"
+    assert repr(sharding) == "NamedSharding(Mesh('x': 4, 'y': 2), P('x', None))"
     assert pickle.loads(pickle.dumps(sharding)) is sharding and copy.deepcopy(sharding) is sharding
     device = all_devices("cpu")[3]
     single = SingleDeviceSharding(device)
@@ -150,11 +150,11 @@ def test_equivalence_is_of_placements(mesh):
 
 def test_specs_that_do_not_fit_the_mesh_are_refused(mesh):
     assert message(lambda: NamedSharding(mesh, P("x", "z"), where="in_shardings[0]['w']")) == (
-        "in_shardings[0]['w']: expected a spec over the axes of the mesh ('x', 'y'), got PartitionSpec('x', 'z').\n"
+        "in_shardings[0]['w']: expected a spec over the axes of the mesh ('x', 'y'), got P('x', 'z').\n"
         "  Fix: add an axis 'z' to the mesh, or remove it from the spec."
     )
     assert message(lambda: NamedSharding(mesh, P("x", ("y", "x")))) == (
-        "NamedSharding: expected a spec that names each mesh axis at most once, got PartitionSpec('x', ('y', 'x')).\n"
+        "NamedSharding: expected a spec that names each mesh axis at most once, got P('x', ('y', 'x')).\n"
         "  Fix: keep 'x' in one entry only: a mesh axis can split one dimension of an array."
     )
     assert message(lambda: NamedSharding(mesh, ("x",))) == (
@@ -164,7 +164,7 @@ def test_specs_that_do_not_fit_the_mesh_are_refused(mesh):
     assert message(lambda: NamedSharding(mesh, P("x")).with_dim(0, "x")) == (
         "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside the mapped "
         "function uses, "
-        "got 'x' for the mapped dimension and in PartitionSpec('x').\n"
+        "got 'x' for the mapped dimension and in P('x',).\n"
         "  Fix: split the mapped dimension over another mesh axis, or remove 'x' from the spec."
     )
     assert message(lambda: NamedSharding(mesh, P(), memory_kind="attic")) == (
@@ -176,19 +176,19 @@ def test_specs_that_do_not_fit_the_mesh_are_refused(mesh):
 def test_arrays_that_do_not_fit_the_sharding_are_refused(mesh):
     assert message(lambda: NamedSharding(mesh, P("x", None, "y")).shard_shape((8, 4), where="argument x")) == (
         "argument x: expected a spec of at most 2 entries for an array of shape (8, 4), got "
-        "PartitionSpec('x', None, 'y').\n  Fix: drop the last entry, or give the array 3 dimensions."
+        "P('x', None, 'y').\n  Fix: drop the last entry, or give the array 3 dimensions."
     )
     assert message(lambda: NamedSharding(mesh, P("x")).check_even((10,), "argument x")) == (
-        "argument x: expected dimension 0 to be a multiple of 4, since PartitionSpec('x') splits "
+        "argument x: expected dimension 0 to be a multiple of 4, since P('x',) splits "
         "it over 'x' (4), got size 10.\n  Fix: pad the dimension to 12, or use None for it in the spec."
     )
     assert message(lambda: NamedSharding(mesh, P(None, ("x", "y"))).check_even((8, 20), "argument x")) == (
         "argument x: expected dimension 1 to be a multiple of 8, since "
-        "PartitionSpec(None, ('x', 'y')) splits it over 'x' (4) and 'y' (2), got size 20.\n"
+        "P(None, ('x', 'y')) splits it over 'x' (4) and 'y' (2), got size 20.\n"
         "  Fix: pad the dimension to 24, or use None for it in the spec."
     )
     assert message(lambda: NamedSharding(mesh, P(P.UNCONSTRAINED)).shard_shape((8,))) == (
-        "NamedSharding: expected a spec that determines the sharding of each dimension, got PartitionSpec(UNCONSTRAINED).\n"
+        "NamedSharding: expected a spec that determines the sharding of each dimension, got P(UNCONSTRAINED,).\n"
         "  Fix: replace UNCONSTRAINED by axis names or None; it is valid in with_sharding_constraint only."
     )
     tiles = GSPMDSharding(mesh.flat_devices, HloSharding.iota_tile([8], [8], [0]))
@@ -207,7 +207,7 @@ def test_an_abstract_mesh_places_no_data():
     assert sharding.shard_shape((8, 8)) == (2, 4) and sharding.num_devices == 8
     assert message(lambda: sharding.device_set) == (
         "devices of a sharding: expected a sharding over a Mesh of devices, got "
-        "NamedSharding(AbstractMesh('x': 4, 'y': 2), PartitionSpec('x', 'y')).\n"
+        "NamedSharding(AbstractMesh('x': 4, 'y': 2), P('x', 'y')).\n"
         "  Fix: use a Mesh, for example phalanx.make_mesh(...), in place of the AbstractMesh to place data."
     )
 
@@ -217,7 +217,7 @@ def test_a_bare_spec_is_over_the_mesh_in_force(mesh):
         assert to_sharding(P("x"), where="x") is NamedSharding(mesh, P("x"))
     assert to_sharding(NamedSharding(mesh, P()), where="x") is NamedSharding(mesh, P())
     assert message(lambda: to_sharding(P("x"), where="in_shardings[1]")) == (
-        "in_shardings[1]: expected a sharding, or a current mesh to resolve a bare spec, got PartitionSpec('x').\n"
+        "in_shardings[1]: expected a sharding, or a current mesh to resolve a bare spec, got P('x',).\n"
         "  Fix: pass NamedSharding(mesh, spec), or call the function inside `with mesh:` or after set_mesh(mesh)."
     )
     assert message(lambda: to_sharding("x", where="in_shardings[1]")) == (
@@ -238,7 +238,7 @@ def test_manual_axes_are_told_to_the_engine(mesh):
 
 def test_unreduced_and_reduced_axes_belong_to_a_spec():
     spec = P("x", None, unreduced={"y"}, reduced={"z"})
-    assert repr(spec) == "PartitionSpec('x', None, unreduced={'y'}, reduced={'z'})"
+    assert repr(spec) == "P('x', None, unreduced={'y'}, reduced={'z'})"
     assert spec is P(("x",), (), unreduced=frozenset("y"), reduced=frozenset("z"))
     assert spec is not P("x", None) and spec.partitions == ("x", None)
     assert spec.unreduced_kind is UnreducedKind.sum and P("x").unreduced_kind is None
@@ -250,7 +250,7 @@ def test_unreduced_and_reduced_axes_belong_to_a_spec():
     assert pickle.loads(pickle.dumps(spec)) is spec
     assert (P("x", ("y",)).index(("y",)), P("x", None, None).count(None)) == (1, 2)
     largest = P(unreduced={"y"}, unreduced_kind=UnreducedKind.max)
-    assert repr(largest) == "PartitionSpec(unreduced={'y'}, unreduced_kind=max)"
+    assert repr(largest) == "P(unreduced={'y'}, unreduced_kind=max)"
     with pytest.raises(ShardingError, match="the only combination that is linear"):
         largest.to_ct_spec()
 
@@ -280,7 +280,7 @@ def test_a_spec_uses_each_axis_in_one_way():
         (
             lambda: list(P("x", unreduced={"y"})),
             "indexing or unpacking a PartitionSpec: expected a spec without unreduced and reduced axes, which would be "
-            "lost, got PartitionSpec('x', unreduced={'y'}).\n"
+            "lost, got P('x', unreduced={'y'}).\n"
             "  Fix: read spec.partitions, or copy the spec with spec.update(partitions=...).",
         ),
     ):

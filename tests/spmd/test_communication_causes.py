@@ -139,7 +139,7 @@ def test_the_error_names_line_bytes_and_shardings_and_its_fix_works():
         "communication of multiply: expected only collectives that the program asks for, and sums over split "
         "dimensions, got 1 other, which send 128 bytes in one run:\n"
         f"    unasked all-gather of 128 bytes over 'x', at {LINE}: operand 1, f32[8,4] from argument w, is split as "
-        "P('x'), but dot_general needs P().\n"
+        "P('x',), but dot_general needs P().\n"
         f"  Fix: pass operand 1 of dot_general, f32[8,4], at {LINE} through lax.with_sharding_constraint(x, P()); or "
         'allow them with communication="any".'
     )
@@ -194,7 +194,7 @@ def test_over_explicit_axes_the_error_is_raised_while_tracing():
             phalanx.jit(last_first, communication="implied").trace(x)
         assert str(error.value) == (
             "communication of last_first: expected only collectives that the program asks for, and sums over split "
-            f"dimensions, got 1 operand to reshard:\n    rev at {line}: operand 0, f32[8,8], is split as P('x'), but "
+            f"dimensions, got 1 operand to reshard:\n    rev at {line}: operand 0, f32[8,8], is split as P('x',), but "
             f"rev needs P().\n  Fix: pass operand 0 of rev, f32[8,8], at {line} through phalanx.reshard(x, P()); or "
             'allow them with communication="any".'
         )
@@ -202,7 +202,7 @@ def test_over_explicit_axes_the_error_is_raised_while_tracing():
         assert [c.cause for c in collectives(fixed, x)] == ["asked"]
         total = lambda x: x.sum(0)
         assert [c.cause for c in collectives(phalanx.jit(total, communication="implied"), x)] == ["implied"]
-        with pytest.raises(ShardingError, match=r"reduce_sum at .*is split as P\('x'\)"):
+        with pytest.raises(ShardingError, match=r"reduce_sum at .*is split as P\('x',\)"):
             phalanx.jit(total, communication="asked").trace(x)
 
 

@@ -74,7 +74,7 @@ def test_a_constraint_accepts_tree_prefixes_and_specs_over_the_current_mesh(mesh
         assert out["a"].sharding.is_equivalent_to(NamedSharding(mesh, P("x")), 1)
     assert message(lambda: with_sharding_constraint(tree, {"a": None, "b": [P("x"), None]})) == (
         "with_sharding_constraint, shardings['b'][0]: expected a sharding, or a current mesh to resolve a bare spec, got "
-        "PartitionSpec('x').\n"
+        "P('x',).\n"
         "  Fix: pass NamedSharding(mesh, spec), or call the function inside `with mesh:` or after set_mesh(mesh)."
     )
 
@@ -133,7 +133,7 @@ def test_vmap_of_a_constraint_leaves_the_new_dimension_open_or_shards_it(mesh):
     np.testing.assert_array_equal(np.asarray(ph.vmap(f)(x)), x)
     assert message(lambda: ph.vmap(f, spmd_axis_name="x")(x)) == (
         "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside the mapped function uses, "
-        "got 'x' for the mapped dimension and in PartitionSpec('x').\n"
+        "got 'x' for the mapped dimension and in P('x',).\n"
         "  Fix: split the mapped dimension over another mesh axis, or remove 'x' from the spec."
     )
 
@@ -159,7 +159,7 @@ def test_device_put_inside_jit_is_a_sharding_constraint(mesh):
 def test_a_constraint_that_does_not_fit_is_an_error(mesh):
     sharding = NamedSharding(mesh, P("x", None))
     assert message(lambda: jit(lambda x: with_sharding_constraint(x, sharding))(values(8))) == (
-        "with_sharding_constraint, argument x: expected a spec of at most 1 entry for f32[8], got PartitionSpec('x', "
+        "with_sharding_constraint, argument x: expected a spec of at most 1 entry for f32[8], got P('x', "
         "None).\n  Fix: drop the last entry, or give the array 2 dimensions."
     )
     with pytest.raises(ShardingError, match=r"with_sharding_constraint, argument x\['k'\]\[0\]: expected a spec of"):
@@ -172,7 +172,7 @@ def test_a_constraint_that_does_not_fit_is_an_error(mesh):
         lambda: jit(lambda x: with_sharding_constraint(x, small), in_shardings=NamedSharding(mesh, P("x")))(x)
     ) == (
         "with_sharding_constraint inside a compiled function: expected a sharding over the 8 devices that the program "
-        "runs on, got NamedSharding(Mesh('z': 2), PartitionSpec('z')).\n"
+        "runs on, got NamedSharding(Mesh('z': 2), P('z',)).\n"
         "  Fix: use the mesh of the arguments, or call device_put on the array before the call."
     )
 

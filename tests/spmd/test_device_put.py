@@ -269,10 +269,10 @@ def test_values_that_cannot_be_placed_are_named_by_path(mesh):
     tree = {"w": [values(8), values(6, 2)]}
     assert message(lambda: device_put(tree, NamedSharding(mesh, P(None, "x")))) == (
         "device_put, x['w'][0]: expected a spec of at most 1 entry for an array of shape (8,), got "
-        "PartitionSpec(None, 'x').\n  Fix: drop the last entry, or give the array 2 dimensions."
+        "P(None, 'x').\n  Fix: drop the last entry, or give the array 2 dimensions."
     )
     assert message(lambda: device_put(tree, {"w": [None, P("x")]})) == (
-        "device_put, device['w'][1]: expected a sharding, or a current mesh to resolve a bare spec, got PartitionSpec('x').\n"
+        "device_put, device['w'][1]: expected a sharding, or a current mesh to resolve a bare spec, got P('x',).\n"
         "  Fix: pass NamedSharding(mesh, spec), or call the function inside `with mesh:` or after set_mesh(mesh)."
     )
     assert message(lambda: device_put(values(8), "cpu")) == (

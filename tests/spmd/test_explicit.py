@@ -178,12 +178,12 @@ def test_the_cotangent_of_reshard_has_the_original_sharding(put):
 def test_reshard_over_axes_that_are_not_explicit_is_an_error(put, mesh):
     auto = make_mesh((2, 4), ("x", "y"), (AxisType.Auto, AxisType.Explicit))
     assert refusal(reshard, X, NamedSharding(auto, P("x"))) == (
-        "reshard, out_shardings: expected a spec over the Explicit axes of the mesh, 'y', got PartitionSpec('x') with "
+        "reshard, out_shardings: expected a spec over the Explicit axes of the mesh, 'y', got P('x',) with "
         "axis 'x' of type Auto.\n  Fix: leave it out of the spec; the compiler chooses the sharding over axes that are not Explicit."
     )
     with use_mesh(make_mesh((8,), ("x",), AxisType.Auto)):
         assert refusal(reshard, X, P("x")) == (
-            "reshard, out_shardings: expected a spec over Explicit axes of a mesh, got PartitionSpec('x'), over a mesh "
+            "reshard, out_shardings: expected a spec over Explicit axes of a mesh, got P('x',), over a mesh "
             "of which no axis is Explicit.\n  Fix: use with_sharding_constraint, or make the mesh with "
             "axis_types=AxisType.Explicit."
         )
@@ -273,7 +273,7 @@ def test_changing_the_sharding_of_a_carry_or_branch_is_an_error(put):
     a = put(X, "x", "y")
     body, other = (lambda c, _: (reshard(c, P("y")), None)), (lambda c: reshard(c, P("y")))
     same = lambda c: c
-    fix = "  Fix: reshard it to PartitionSpec('x', 'y') with phalanx.reshard."
+    fix = "  Fix: reshard it to P('x', 'y') with phalanx.reshard."
     assert refusal(lax.scan, body, a, None, 3) == (
         f"scan, carry returned by f = {format_code_position(body)}: expected type f32[8@x,4@y], as in init, "
         f"got f32[8@y,4].\n{fix}"
@@ -301,7 +301,7 @@ def test_jit_types_arguments_and_results_as_declared(put, mesh):
     assert inner == ["f32[8@y,4]"]
     assert type_of(phalanx.jit(lambda a: phalanx.jit(lambda a: a * 2, out_shardings=y)(a) + 1)(a)) == "f32[8@y,4]"
     assert refusal(phalanx.jit(phalanx.jit(lambda a: a, in_shardings=y)), a) == (
-        "<lambda>, argument a: expected an array with the declared sharding PartitionSpec('y'), got f32[8@x,4@y].\n"
+        "<lambda>, argument a: expected an array with the declared sharding P('y',), got f32[8@x,4@y].\n"
         "  Fix: reshard it with phalanx.reshard, or pass None for this argument in in_shardings."
     )
     assert type_of(phalanx.jit(lambda a: phalanx.device_put(a, y))(a)) == "f32[8@y,4]"
@@ -319,8 +319,8 @@ def test_a_constraint_over_explicit_axes_asserts(put, mesh):
     assert type_of(lax.with_sharding_constraint(a, NamedSharding(mesh, P("x", "y")))) == "f32[8@x,4@y]"
     want = (
         "with_sharding_constraint: expected the sharding in the array's type over Explicit axes, "
-        "PartitionSpec('x', 'y'), got PartitionSpec('y') for f32[8@x,4@y].\n"
-        "  Fix: change the sharding with phalanx.reshard(x, PartitionSpec('y'))."
+        "P('x', 'y'), got P('y',) for f32[8@x,4@y].\n"
+        "  Fix: change the sharding with phalanx.reshard(x, P('y',))."
     )
     constrain = lambda a: lax.with_sharding_constraint(a, NamedSharding(mesh, P("y")))
     assert refusal(constrain, a) == want
@@ -382,8 +382,8 @@ def test_shard_map_keeps_unmapped_explicit_axes_in_types(put, mesh):
     with pytest.raises(phalanx.errors.ShardingError) as error:
         wholly(v, w)
     assert str(error.value).partition("in_specs")[2] == (
-        "[1]: expected PartitionSpec(None, 'y'), the spec in the type of the argument, got PartitionSpec().\n"
-        "  Fix: reshard the argument first, phalanx.reshard(x, PartitionSpec()), or leave in_specs out."
+        "[1]: expected P(None, 'y'), the spec in the type of the argument, got P().\n"
+        "  Fix: reshard the argument first, phalanx.reshard(x, P()), or leave in_specs out."
     )
     g = phalanx.jit(phalanx.grad(lambda v, w: (partly(v, w) ** 2).sum(), (0, 1)))(v, w)
     assert [type_of(x) for x in g] == ["f32[8@x,4]", "f32[4,8@y]"]

@@ -59,7 +59,7 @@ def test_bare_specs_need_a_mesh(mesh):
     f = phalanx.jit(lambda x: x * 2, in_shardings=P("data"), out_shardings=P(None, "model"))
     with pytest.raises(ShardingError) as e:
         f(X)
-    assert "expected a sharding, or a current mesh to resolve a bare spec, got PartitionSpec('data')." in str(e.value)
+    assert "expected a sharding, or a current mesh to resolve a bare spec, got P('data',)." in str(e.value)
     with mesh:
         assert f(X).sharding.spec == P(None, "model")
     with phalanx.set_mesh(mesh):
@@ -73,18 +73,17 @@ def test_contradicting_shardings_are_errors_that_name_both(mesh):
         f(x, X)
     assert str(e.value) == (
         "<lambda>, argument a: expected an array with the declared sharding NamedSharding(Mesh('data': 4, 'model': 2), "
-        "PartitionSpec('data')), got f32[8,8] committed to NamedSharding(Mesh('data': 4, 'model': 2), "
-        "PartitionSpec('model')).\n"
+        "P('data',)), got f32[8,8] committed to NamedSharding(Mesh('data': 4, 'model': 2), "
+        "P('model',)).\n"
         "  Fix: reshard it with device_put, or pass None for this argument in in_shardings."
     )
     turned = Mesh(mesh.devices[::-1], ("data", "model"))
     with pytest.raises(ShardingError) as e:
         f(phalanx.device_put(X, NamedSharding(turned, P("data"))), X)
     assert (e.value.expected, e.value.got) == (
-        "an array with the declared sharding NamedSharding(Mesh('data': 4, 'model': 2), PartitionSpec('data')) "
+        "an array with the declared sharding NamedSharding(Mesh('data': 4, 'model': 2), P('data',)) "
         "on cpu 0, 1, 2, 3, 4, 5, 6, 7",
-        "f32[8,8] committed to NamedSharding(Mesh('data': 4, 'model': 2), PartitionSpec('data')) "
-        "on cpu 6, 7, 4, 5, 2, 3, 0, 1",
+        "f32[8,8] committed to NamedSharding(Mesh('data': 4, 'model': 2), P('data',)) on cpu 6, 7, 4, 5, 2, 3, 0, 1",
     )
     one = phalanx.device_put(X, phalanx.devices()[1])
     with pytest.raises(ShardingError) as e:

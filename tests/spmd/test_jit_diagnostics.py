@@ -137,7 +137,7 @@ def test_donation_warnings_over_a_mesh_follow_the_aliases_of_the_compiler():
         gathered.lower(phalanx.device_put(jnp.ones((8, 4)), split)).compile()
     assert [str(w.message) for w in caught] == [
         "Some donated buffers were not usable by <lambda>, since no result has their shape, dtype and sharding: x: f32[8,4] as "
-        "PartitionSpec('x').\n  Fix: remove these arguments from donate_argnums."
+        "P('x',).\n  Fix: remove these arguments from donate_argnums."
     ]
     assert caught[0].filename == __file__
 

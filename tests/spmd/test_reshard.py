@@ -287,7 +287,9 @@ def test_a_sliced_reshard_has_the_source_line_of_the_user(mesh):
 
     (found,) = collectives(jit(f, in_shardings=held), phalanx.ShapeDtypeStruct(CUBE, np.float32))
     line = f.__code__.co_firstlineno + 1
-    assert str(found) == (f"all-to-all of {64**3 * 4 // 4 // 2:,} bytes over 'x', in a loop of 2, at {__file__}:{line}")
+    assert str(found) == (
+        f"asked all-to-all of {64**3 * 4 // 4 // 2:,} bytes over 'x', in a loop of 2, at {__file__}:{line}"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["bool", "bfloat16", "complex64", "int4", "float8_e4m3fn", "uint16"])

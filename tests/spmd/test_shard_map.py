@@ -69,14 +69,14 @@ def test_the_printed_program_shows_varying_axes():
         "{ lambda ; a:f32[4]. let\n"
         "    b:f32[2] = shard_map[\n"
         "      check=True\n"
-        "      in_specs=(PartitionSpec('x'),)\n"
+        "      in_specs=(P('x',),)\n"
         "      jaxpr={ lambda ; c:f32[2]{x}. let\n"
         "          d:f32[2]{x} = mul c 2.0:f32[]\n"
         "          e:f32[2] = psum[axes=('x',) groups=None sizes=(2,) tracked={'x'}] d\n"
         "        in (e,) }\n"
         "      manual={'x'}\n"
         "      mesh=Mesh('x': 2)\n"
-        "      out_specs=(PartitionSpec(),)\n"
+        "      out_specs=(P(),)\n"
         "    ] a\n"
         "  in (b,) }"
     )
@@ -414,7 +414,7 @@ def test_spmd_axis_name_splits_the_mapped_dimension(over):
     message = error(ShardingError, phalanx.vmap(f, in_axes=(0, None), spmd_axis_name="y"), B, A[:4])
     assert message == (
         "vmap(..., spmd_axis_name=('y',)) of a shard_map: expected mesh axes that are not in its specs, got "
-        "PartitionSpec('y').\n  Fix: choose another mesh axis for the mapped dimension, or leave spmd_axis_name out."
+        "P('y',).\n  Fix: choose another mesh axis for the mapped dimension, or leave spmd_axis_name out."
     )
 
 
@@ -611,14 +611,14 @@ def test_specs_must_fit_the_mesh_and_the_arrays(over):
             P(),
             ShardingError,
             "shard_map of <lambda>, in_specs[0]: expected a spec over the axes of the mesh ('x', 'y'), got "
-            "PartitionSpec('z').\n  Fix: add an axis 'z' to the mesh, or remove it from the spec.",
+            "P('z',).\n  Fix: add an axis 'z' to the mesh, or remove it from the spec.",
         ),
         "twice": (
             P("x", "x"),
             P(),
             ShardingError,
             "shard_map of <lambda>, in_specs[0]: expected a spec that names each mesh axis at most once, got "
-            "PartitionSpec('x', 'x').\n"
+            "P('x', 'x').\n"
             "  Fix: keep 'x' in one entry only: a mesh axis can split one dimension of an array.",
         ),
         "rank": (
@@ -626,7 +626,7 @@ def test_specs_must_fit_the_mesh_and_the_arrays(over):
             P(),
             ShardingError,
             "shard_map of <lambda>, in_specs[0]: expected a spec of at most 2 entries for f32[8,4], got "
-            "PartitionSpec('x', None, 'y').\n  Fix: drop the last entry, or give the array 3 dimensions.",
+            "P('x', None, 'y').\n  Fix: drop the last entry, or give the array 3 dimensions.",
         ),
         "size": (
             P(None, ("x", "y")),
@@ -647,14 +647,14 @@ def test_specs_must_fit_the_mesh_and_the_arrays(over):
             P("x", None, "y"),
             ShardingError,
             "shard_map of <lambda>, out_specs: expected a spec of at most 2 entries for f32[2,4]{x}, got "
-            "PartitionSpec('x', None, 'y').\n  Fix: drop the last entry, or give the array 3 dimensions.",
+            "P('x', None, 'y').\n  Fix: drop the last entry, or give the array 3 dimensions.",
         ),
     }
     for name, (ins, outs, kind, text) in cases.items():
         assert error(kind, over(same, in_specs=ins, out_specs=outs), A) == text, name
     assert error(ShardingError, over(same, in_specs=P("y"), out_specs=P(), axis_names={"x"}), A) == (
         "shard_map of <lambda>, in_specs[0]: expected a spec over the axes that the function is mapped over ('x'), got "
-        "PartitionSpec('y').\n  Fix: add 'y' to axis_names, or remove it from the spec: XLA partitions over it automatically."
+        "P('y',).\n  Fix: add 'y' to axis_names, or remove it from the spec: XLA partitions over it automatically."
     )
 
 
@@ -668,7 +668,7 @@ def test_specs_must_be_prefixes(over):
 def test_a_varying_result_with_a_replicated_spec_is_an_error(over):
     f = over(lambda v: {"loss": v.sum()}, in_specs=P("x", "y"), out_specs={"loss": P()})
     assert error(ShardingError, f, A) == (
-        "shard_map of <lambda>, result['loss']: expected a value that is equal along 'x', 'y', which PartitionSpec() "
+        "shard_map of <lambda>, result['loss']: expected a value that is equal along 'x', 'y', which P() "
         "does not name, got f32[]{x,y}, which varies over 'x', 'y'.\n"
         "  Fix: combine it with lax.psum, lax.pmean or lax.all_gather_invariant over 'x', 'y', add the axis to "
         "out_specs['loss'] to concatenate the shards, or disable the check with check_vma=False."
@@ -748,7 +748,7 @@ def test_other_misuse_is_an_error(mesh, over):
     assert error(
         ShardingError, over(constrained, in_specs=P("x"), out_specs=P("x"), axis_names="x"), np.tile(A, 2)
     ) == (
-        "a sharding inside a shard_map: expected a sharding over the axes that are not manual, got PartitionSpec(None, "
+        "a sharding inside a shard_map: expected a sharding over the axes that are not manual, got P(None, "
         "('y', 'x')), with the manual axes 'x'.\n"
         "  Fix: remove 'x' from the spec; inside the shard_map each array is a shard along these axes."
     )
@@ -761,7 +761,7 @@ def test_other_misuse_is_an_error(mesh, over):
         out_specs=P("x"),
     )
     assert error(ShardingError, moved, A).startswith(
-        "a sharding inside a shard_map: expected a sharding over the axes that are not manual, got PartitionSpec('x'), "
+        "a sharding inside a shard_map: expected a sharding over the axes that are not manual, got P('x',), "
     )
     assert error(ArgumentError, over(lambda v: lax.psum(v, ("x", "x")), in_specs=P("x"), out_specs=P()), A) == (
         "lax.psum axis_name: expected each name once, got ('x', 'x').\n  Fix: remove the repeated name."

@@ -55,7 +55,7 @@ def test_counts_with_different_products_are_an_error():
     with pytest.raises(ShardingError) as e:
         sharded_jit(lambda x, y: x, in_parts=(P(2, 2), P(4, 2)), out_parts=None)
     assert without_positions(e.value) == (
-        "sharded_jit of <lambda>, in_parts: expected 4 shards in total, as in in_parts, got 8 in PartitionSpec(4, 2).\n"
+        "sharded_jit of <lambda>, in_parts: expected 4 shards in total, as in in_parts, got 8 in P(4, 2).\n"
         "  Fix: choose numbers of shards with the product 4, or None to replicate the array."
     )
     with pytest.raises(
@@ -94,7 +94,7 @@ def test_counts_that_do_not_fit_an_array_are_errors_that_show_them():
             "  Fix: write PartitionSpec(2, 1), for example, to split dimension 0 of a matrix into two shards."
         )
     long = (
-        ": expected a spec of at most 2 entries for an array of shape (8, 6), got PartitionSpec(2, 1, 1).\n"
+        ": expected a spec of at most 2 entries for an array of shape (8, 6), got P(2, 1, 1).\n"
         "  Fix: drop the last entry, or give the array 3 dimensions."
     )
     constrained = lambda x: with_sharding_constraint(x, P(2, 1, 1))

@@ -77,7 +77,7 @@ def test_spmd_axis_name_that_is_already_used_is_an_error(mesh):
         phalanx.vmap(f, spmd_axis_name="x")(np.stack([X] * 4))
     assert str(error.value) == (
         "spmd_axis_name of a vmap, or axis_resources of an xmap: expected mesh axes that no sharding inside the mapped function uses, "
-        "got 'x' for the mapped dimension and in PartitionSpec('x').\n"
+        "got 'x' for the mapped dimension and in P('x',).\n"
         "  Fix: split the mapped dimension over another mesh axis, or remove 'x' from the spec."
     )
 

@@ -184,7 +184,7 @@ def test_terms_move_to_other_devices_as_a_sum(product, mesh):
 def test_terms_of_a_maximum_come_from_a_reduction():
     kind = P(unreduced={"x"}, unreduced_kind=UnreducedKind.max)
     assert refusal(reshard, W, kind) == (
-        "reshard, out_shardings: expected an unreduced_kind of sum, that of the terms, got PartitionSpec("
+        "reshard, out_shardings: expected an unreduced_kind of sum, that of the terms, got P("
         "unreduced={'x'}, unreduced_kind=max) for f32[8,8].\n"
         "  Fix: pass that kind, or leave the unreduced axes out; lax.reduce_max and reduce_min make the others."
     )
@@ -302,7 +302,7 @@ def test_without_the_check_of_types_terms_are_plain_values(product):
 
 def test_the_types_of_terms_are_checked_in_a_shard_map(product):
     identity = mapped(P(unreduced={"x"}), P())(lambda p: p)
-    assert "expected a value of the unreduced and reduced axes that PartitionSpec() names" in refusal(identity, product)
+    assert "expected a value of the unreduced and reduced axes that P() names" in refusal(identity, product)
     with pytest.raises(ValueError, match="a value that varies over"):
         mapped(P(), P(unreduced={"x"}))(lambda x: lax.pcast(x, "x", to="unreduced"))(phalanx.device_put(W, P()))
     with pytest.raises(ValueError, match="a value that is shared along"):

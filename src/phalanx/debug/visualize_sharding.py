@@ -104,7 +104,7 @@ def inspect_array_sharding(value: Array, *, callback: Callable[[Sharding], Any])
       >>> x = phalanx.device_put(phalanx.numpy.ones(8), NamedSharding(make_mesh((4,), ("x",)), P("x")))
       >>> show = lambda y: inspect_array_sharding(y, callback=lambda sharding: print(sharding.spec))
       >>> phalanx.jit(lambda x: show(x * 2))(x)
-      PartitionSpec('x')
+      P('x',)
     """
     inspect_sharding_p(value, observer=lambda shape, sharding: callback(sharding))
 

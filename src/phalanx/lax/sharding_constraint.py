@@ -151,7 +151,7 @@ def with_sharding_constraint(x: Any, shardings: PyTree) -> Any:
       >>> from phalanx.sharding import AxisType, P, make_mesh
       >>> with make_mesh((1,), ("data",), AxisType.Auto):
       ...     with_sharding_constraint(phalanx.lax.iota("float32", 4), P("data")).sharding.spec
-      PartitionSpec('data')
+      P('data',)
     """
     leaves, tree = tree_flatten(x)
     flat = broadcast_shardings(shardings, x, "with_sharding_constraint, shardings", may_be_open=True)

@@ -63,7 +63,7 @@ class AutoChoice:
       >>> x = phalanx.ShapeDtypeStruct((4096, 1024), "float32")
       >>> choice = phalanx.jit(jnp.tanh, in_shardings=AUTO(mesh)).lower(x).auto
       >>> choice.in_specs, choice.plan.collectives
-      ((PartitionSpec('x'),), no collectives)
+      ((P('x',),), no collectives)
     """
 
     name: str
@@ -94,11 +94,11 @@ class AutoChoice:
           >>> print(
           ...     phalanx.jit(jnp.tanh, in_shardings=AUTO(mesh), out_shardings=AUTO(mesh)).lower(x).auto.to_code()
           ... )
-          in_shardings=(P('x'),),
-          out_shardings=P('x'),
+          in_shardings=(P('x',),),
+          out_shardings=P('x',),
         """
         pairs = (("in_shardings", self.in_specs), ("out_shardings", self.out_specs))
-        return "\n".join(f"{name}={specs!r}," for name, specs in pairs).replace("PartitionSpec(", "P(")
+        return "\n".join(f"{name}={specs!r}," for name, specs in pairs)
 
     def __str__(self) -> str:
         rows = [("candidate", "ms", "sent", "memory")]

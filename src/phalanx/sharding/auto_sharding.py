@@ -32,7 +32,7 @@ class AutoSharding:
       >>> w = phalanx.ShapeDtypeStruct((1024, 1024), "float32")
       >>> compiled = f.lower(phalanx.ShapeDtypeStruct((4096, 1024), "float32"), w).compile()
       >>> [sharding.spec for sharding in compiled.input_shardings[0]], compiled.output_shardings.spec
-      ([PartitionSpec('x'), PartitionSpec()], PartitionSpec('x'))
+      ([P('x',), P()], P('x',))
     """
 
     mesh: Mesh | AbstractMesh | None = None

@@ -108,7 +108,7 @@ def from_hlo_sharding(hlo: HloSharding, devices: Sequence[Device], mesh: Mesh | 
       >>> from phalanx.sharding import make_mesh
       >>> mesh = make_mesh((1,), ("x",))
       >>> from_hlo_sharding(HloSharding.replicate(), list(mesh.devices.flat), mesh, ndim=2).spec
-      PartitionSpec()
+      P()
     """
     devices = tuple(devices)
     if mesh is None or mesh.device_set != frozenset(devices):

@@ -161,7 +161,7 @@ def tiling_to_spec(tiling: Tiling, axis_names: Sequence[AxisName], axis_sizes: S
 
     Examples:
       >>> tiling_to_spec(Tiling((2,), np.array([[0], [1]])), ("x",), (2,))
-      PartitionSpec('x')
+      P('x',)
     """
     ndim = len(tiling.parts)
     held = tiling.coordinates.reshape(*axis_sizes, ndim)  # shard coordinates, by position on the mesh

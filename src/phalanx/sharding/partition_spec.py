@@ -75,11 +75,11 @@ class PartitionSpec(Sequence[Any]):
 
     Examples:
       >>> P("data", None, ("model", "expert"))
-      PartitionSpec('data', None, ('model', 'expert'))
+      P('data', None, ('model', 'expert'))
       >>> P(("x",)) is P("x"), P("x", None) == P("x"), P("x", None).canonical == P("x")
       (True, False, True)
       >>> P("x", unreduced={"y"})
-      PartitionSpec('x', unreduced={'y'})
+      P('x', unreduced={'y'})
     """
 
     UNCONSTRAINED: ClassVar = UNCONSTRAINED
@@ -275,13 +275,16 @@ class PartitionSpec(Sequence[Any]):
         return _remake, (self.partitions, self.reductions)
 
     def __repr__(self) -> str:
-        parts = [*map(repr, self.partitions)]
-        for name in ("unreduced", "reduced"):
-            if axes := getattr(self, name):
-                parts.append(f"{name}={{{', '.join(sorted(map(repr, axes)))}}}")
+        entries = repr(self.partitions)[1:-1]
+        options = [
+            f"{name}={{{', '.join(sorted(map(repr, axes)))}}}"
+            for name in ("unreduced", "reduced")
+            if (axes := getattr(self, name))
+        ]
         if self.unreduced_kind not in (None, UnreducedKind.sum):
-            parts.append(f"unreduced_kind={self.unreduced_kind!r}")
-        return f"PartitionSpec({', '.join(parts)})"
+            options.append(f"unreduced_kind={self.unreduced_kind!r}")
+        # The form that the field prints: the usual alias of the class, and a tuple's comma after a single entry.
+        return f"P({', '.join([*filter(None, [entries.rstrip(',') if options else entries]), *options])})"
 
 
 _interned: Cache[tuple[Any, ...], PartitionSpec] = Cache("sharding.partition_specs", weak="values")
@@ -347,7 +350,7 @@ def _axes_of(entry: object, entries: tuple[Any, ...]) -> tuple[AxisName, ...] | 
             raise ArgumentTypeError(
                 "PartitionSpec",
                 expected="entries that are None, a mesh axis, a tuple of mesh axes or UNCONSTRAINED",
-                got=f"PartitionSpec({', '.join(map(repr, entries))})",
+                got=f"P{entries}",
                 fix=f"write {entry!r} as a tuple of axis names, such as ('x', 'y'), or as None",
             )
     return axes

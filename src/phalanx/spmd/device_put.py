@@ -62,7 +62,7 @@ def device_put(
       >>> mesh = make_mesh((1,), ("data",))
       >>> placed = device_put({"w": np.ones((4, 2), np.float32)}, NamedSharding(mesh, P("data")))
       >>> placed["w"].sharding.spec
-      PartitionSpec('data')
+      P('data',)
     """
     if isinstance(device, Space):
         source = Space.Host if device is Space.Device else Space.Device

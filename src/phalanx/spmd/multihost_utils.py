@@ -206,7 +206,7 @@ def host_local_array_to_global_array(local_inputs: PyTree, global_mesh: Mesh, ps
       >>> import phalanx
       >>> mesh = phalanx.make_mesh((1,), ("x",))
       >>> host_local_array_to_global_array(np.arange(3), mesh, PartitionSpec("x")).sharding.spec
-      PartitionSpec('x')
+      P('x',)
     """
 
     def convert(x: Any, sharding: NamedSharding, where: str) -> Any:

@@ -125,7 +125,7 @@ def _format_type(aval: ShapedArray) -> str:
 
 
 def _format(sharding: NamedSharding) -> str:
-    return repr(sharding.spec.canonical).replace("PartitionSpec", "P")
+    return repr(sharding.spec.canonical)
 
 
 def _fixes(causes: Sequence[tuple[Collective, Conflict | None]], allowed: str) -> list[str]:

@@ -40,7 +40,7 @@ def logical_axis_rules(rules: AxisRules) -> Iterator[None]:
       >>> from phalanx import nnx
       >>> with nnx.logical_axis_rules({"embed": "model"}):
       ...     nnx.get_partition_spec({"w": nnx.Param(1.0, out_sharding=("embed", None))})["w"].value
-      PartitionSpec('model', None)
+      P('model', None)
     """
     # Inner blocks extend and override the rules of outer blocks.
     token = _rules.set({**_rules.get(), **dict(rules)})

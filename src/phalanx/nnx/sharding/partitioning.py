@@ -48,7 +48,7 @@ def get_partition_spec(tree: PyTree) -> PyTree:
     Examples:
       >>> from phalanx import nnx
       >>> nnx.get_partition_spec({"w": nnx.Param(1.0, out_sharding=("data", None))})["w"].value
-      PartitionSpec('data', None)
+      P('data', None)
     """
     if isinstance(tree, Pytree):
         graphdef, found = split(tree)
@@ -73,7 +73,7 @@ def get_named_sharding(tree: PyTree, mesh: Mesh) -> PyTree:
       >>> nnx.get_named_sharding({"w": nnx.Param(1.0, out_sharding=("x",), eager_sharding=False)}, mesh)[
       ...     "w"
       ... ].value.spec
-      PartitionSpec('x')
+      P('x',)
     """
     return tree_map(
         lambda s: NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s,
@@ -216,7 +216,7 @@ def get_abstract_model(init_fn: Callable[[], Any], mesh: Mesh, *, graph: bool | 
       >>> mesh = phalanx.make_mesh((1,), ("x",))
       >>> make = lambda: {"w": nnx.Param(jnp.ones((4, 2)), out_sharding=("x", None))}
       >>> nnx.get_abstract_model(make, mesh)[1].w.value.sharding.spec
-      PartitionSpec('x', None)
+      P('x', None)
     """
     graphdef, found = split(eval_shape(init_fn))
     return graphdef, abstract_with_sharding(found, mesh)

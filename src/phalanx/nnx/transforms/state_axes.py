@@ -175,7 +175,7 @@ class StateSharding(FilterMap):
       >>> from phalanx.sharding import P
       >>> specs = nnx.StateSharding({nnx.Param: P("model"), ...: P()})
       >>> specs.resolve(("w",), nnx.Param(1.0), "shard_map, in_specs")
-      PartitionSpec('model')
+      P('model',)
     """
 
     __slots__ = ()

@@ -32,7 +32,7 @@ class GlobalDeviceArray(metaclass=_ArrayCheck):
       >>> whole = np.arange(8)
       >>> gda = GlobalDeviceArray.from_callback((8,), mesh, ["x"], lambda index: whole[index])
       >>> isinstance(gda, GlobalDeviceArray), gda.mesh_axes, gda.local_data(1).tolist()
-      (True, PartitionSpec('x'), [2, 3])
+      (True, P('x',), [2, 3])
     """
 
     def __new__(  # type: ignore[misc]  # the constructor returns an instance of another class
