@@ -38,7 +38,8 @@ def test_two_processes_have_the_losses_of_one(losses, tmp_path):
     np.testing.assert_allclose(json.loads((tmp_path / "losses.json").read_text()), losses, atol=1e-4)
     assert re.search(r"^\[0\] first 2 losses on 8 devices and on one: equal", done.stdout, re.M)
     assert "[0] a second process, from that file alone:" in done.stdout
-    assert not re.search(r"^\[1\] (?!.Gloo)", done.stdout, re.M)
+    # Gloo prints from several threads, so lines of its own may be empty or mixed.
+    assert not re.search(r"^\[1\] .*(step|loss|model|data:)", done.stdout, re.M)
     assert checkpoint.steps(tmp_path / "out") == [STEPS - 2, STEPS]
 
 

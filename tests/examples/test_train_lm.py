@@ -73,7 +73,7 @@ def test_without_its_constraint_the_step_is_refused_with_the_line_and_a_fix(lm, 
     shape = f"f32[{small.batch},{small.window},{small.width}]"
     # `split_batch` is this constraint.
     assert error.value.fix == (
-        f"pass the result of gather, {shape}, at {lm.__file__}:{line} through lax.with_sharding_constraint(x, P('data')); "
+        f"pass the result of gather, {shape}, at {lm.__file__}:{line} through lax.with_sharding_constraint(x, P('data',)); "
         'or allow them with communication="any"'
     )
 

@@ -28,7 +28,7 @@ def count_programs(fun):
             fun()
         finally:
             logger.removeHandler(handler)
-    return [c for c in calls if "Compiling" in c]
+    return [c for c in calls if "Finished XLA compilation" in c]
 
 
 def test_transformations_of_other_libraries_can_be_chained():
