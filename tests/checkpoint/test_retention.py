@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from phalanx import checkpoint
-from phalanx.checkpoint import Keep
-from phalanx.errors import ArgumentError, ArgumentTypeError
+from phalanx.checkpoint import Keep, step_folders
+from phalanx.errors import ArgumentError, ArgumentTypeError, CheckpointSaveError
 
 pytest.importorskip("tensorstore")
 
@@ -69,3 +69,25 @@ def test_keep_is_a_number_or_rules(tmp_path):
         "checkpoint.save, keep: expected a Keep, an int or None, got 'all'.\n"
         "  Fix: pass keep=3 for the last three steps."
     )
+
+
+def test_an_old_step_that_cannot_be_deleted_is_an_error_that_says_that_the_new_one_is_saved(tmp_path, monkeypatch):
+    for step in range(3):
+        checkpoint.save(tmp_path, {"n": step}, step=step)
+    remove = step_folders.RunFolder.remove
+
+    def fail_at_1(run, step):
+        if step == 1:
+            raise PermissionError(13, "Permission denied")
+        remove(run, step)
+
+    monkeypatch.setattr(step_folders.RunFolder, "remove", fail_at_1)
+    saving = checkpoint.save(tmp_path, {"n": 3}, step=3, keep=1)
+    with pytest.raises(CheckpointSaveError) as caught:
+        saving.result()
+    assert str(caught.value) == (
+        f"checkpoint.save, step 3, keep: expected to delete from '{tmp_path}' the steps that are not kept, after step 3 was "
+        "committed, got PermissionError: [Errno 13] Permission denied, for [1].\n"
+        "  Fix: delete [1] by hand; step 3 is saved and can be loaded."
+    )
+    assert checkpoint.steps(tmp_path) == [1, 3] and checkpoint.load(tmp_path) == {"n": 3}

@@ -158,7 +158,7 @@ def test_arrays_may_be_donated_and_changed_while_they_are_saved(tmp_path):
 def test_arrays_on_cpu_devices_are_not_copied_before_save_returns(tmp_path):
     tree = tree_on("4x2") | {"made": phalanx.jit(lambda: jnp.ones(1000))()}
     leaves, _ = saving.flatten_named(tree, "")
-    pieces = saving._take_pieces(leaves, {leaf.name: saving.describe_leaf(leaf, "") for leaf in leaves}, set())
+    pieces = saving._take_pieces(leaves, {leaf.name: saving.describe_leaf(leaf, "") for leaf in leaves})
     for piece in pieces:
         shards = [s for s in tree[piece.name].addressable_shards if s.replica_id == 0]
         if piece.name != "keys":  # whose words are a new array

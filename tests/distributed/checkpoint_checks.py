@@ -14,7 +14,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import checkpoint, nnx, optim
-from phalanx.checkpoint import saving
+from phalanx.checkpoint import saving, step_folders
 from phalanx.errors import CheckpointError, CheckpointSaveError, ProgramMismatchError
 from phalanx.sharding import Mesh, NamedSharding, P
 
@@ -163,15 +163,16 @@ def training_goes_on_while_a_step_is_written():
     np.testing.assert_array_equal(checkpoint.load(folder, step=0)["x"], W)
 
 
-def an_array_on_the_devices_of_another_process():
-    folder = _root() / f"one{COUNT}"
-    last = [d for d in DEVICES if d.process_index == COUNT - 1]
-    sharding = NamedSharding(Mesh(np.array(last), ("x",)), P("x"))
-    x = phalanx.make_array_from_callback((8,), sharding, lambda index: W[0, :8][index], np.float32)
-    path = checkpoint.save(folder, {"x": x}).result()
-    assert sorted(p.name for p in path.glob("process_*")) == [f"process_{COUNT - 1}"]
-    np.testing.assert_array_equal(checkpoint.load(folder)["x"], W[0, :8])
-    assert_same(checkpoint.load(folder, {"x": x}), {"x": x})
+def an_array_on_the_devices_of_one_process():
+    for owner in (0, COUNT - 1):
+        folder = _root() / f"only{owner}of{COUNT}"
+        devices = [d for d in DEVICES if d.process_index == owner]
+        sharding = NamedSharding(Mesh(np.array(devices), ("x",)), P("x"))
+        x = phalanx.make_array_from_callback((8,), sharding, lambda index: W[0, :8][index], np.float32)
+        path = checkpoint.save(folder, {"x": x}).result()
+        assert sorted(p.name for p in path.glob("process_*")) == [f"process_{owner}"]
+        np.testing.assert_array_equal(checkpoint.load(folder)["x"], W[0, :8])
+        assert_same(checkpoint.load(folder, {"x": x}), {"x": x})
 
 
 # Errors are raised in all processes, and the step is not committed
@@ -225,6 +226,45 @@ def a_disk_that_is_full_in_one_process():
         _raises_everywhere(CheckpointSaveError, own, "", lambda: checkpoint.save(folder, {"x": x}), failing=last)
     checkpoint.save(folder, {"x": x}, step=2, wait=True)
     assert checkpoint.steps(folder) == [2] and not list(folder.glob("*.partial"))
+
+
+def an_error_before_the_arrays_are_written():
+    folder, last = _root() / f"early{COUNT}", COUNT - 1
+    x = phalanx.device_put(W, _rows(MESHES[0]))
+
+    def fail(*_):
+        raise MemoryError("no memory for a copy on the host")
+
+    for failing in (0, last):
+        with pytest.MonkeyPatch.context() as patch:
+            if OWN == failing:
+                patch.setattr(saving, "_take_pieces", fail)
+            text = "no memory for a copy on the host"
+            others = f"checkpoint.save: expected process {failing} to do its part, got MemoryError: {text}"
+            save = lambda: checkpoint.save(folder, {"x": x}, step=1)
+            _raises_everywhere((MemoryError, CheckpointSaveError), text, others, save, failing)
+    leaf = len if OWN == last else 1
+    others = f"checkpoint.save, tree: expected process {last} to do its part, got ArgumentTypeError: checkpoint.save, tree"
+    save = lambda: checkpoint.save(folder, {"x": leaf}, step=1)
+    _raises_everywhere((ValueError, TypeError), "leaf 'x': expected an array", others, save, last)
+    assert OWN > 0 or not list(folder.glob("1*"))
+    checkpoint.save(folder, {"x": x}, step=1, wait=True)
+
+
+def an_old_step_that_cannot_be_deleted():
+    folder = _root() / f"stays{COUNT}"
+    checkpoint.save(folder, {"n": 1}, step=1, wait=True)
+
+    def fail(*_):
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_folders.RunFolder, "remove", fail)
+        saved = checkpoint.save(folder, {"n": 2}, step=2, keep=1)
+        own = "checkpoint.save, step 2, keep: expected to delete"
+        others = "got CheckpointSaveError: checkpoint.save, step 2, keep: expected to delete"
+        _raises_everywhere(CheckpointSaveError, own, others, saved.result)
+    assert checkpoint.load(folder) == {"n": 2}
 
 
 def a_folder_that_the_machines_do_not_share():

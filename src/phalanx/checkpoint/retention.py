@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from phalanx.checkpoint.checkpoint_errors import CheckpointError
+from phalanx.checkpoint.checkpoint_errors import CheckpointError, CheckpointSaveError
 from phalanx.checkpoint.leaf_records import read_document
 from phalanx.checkpoint.step_folders import Run
 from phalanx.core import ArgumentError, ArgumentTypeError
@@ -92,10 +92,24 @@ def apply_retention(run: Run, keep: Keep, newest: int) -> None:
       run: the run, which is locked.
       keep: the rules.
       newest: the step that was saved last, which stays.
+
+    Raises:
+      CheckpointSaveError: steps could not be deleted; the others that the rules do not keep are.
     """
     metrics = {step: _read_metric(run, step, keep.metric) for step in run.list_steps()}
+    failed: dict[int, Exception] = {}
     for step in sorted(metrics.keys() - keep.choose(metrics) - {newest}):
-        run.remove(step)
+        try:
+            run.remove(step)
+        except (OSError, ValueError) as error:  # tensorstore reports errors of the system as ValueErrors.
+            failed[step] = error
+    for error in failed.values():
+        raise CheckpointSaveError(
+            f"checkpoint.save, step {newest}, keep",
+            expected=f"to delete from {run.location!r} the steps that are not kept, after step {newest} was committed",
+            got=f"{type(error).__name__}: {error}, for {sorted(failed)}",
+            fix=f"delete {sorted(failed)} by hand; step {newest} is saved and can be loaded",
+        ) from error
 
 
 def _read_metric(run: Run, step: int, metric: str | None) -> float | None:

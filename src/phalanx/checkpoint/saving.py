@@ -114,14 +114,10 @@ class _SavingTimeoutError(PhalanxError, TimeoutError):
 
 
 class _Pieces(NamedTuple):
-    """The elements of one leaf that this process has: host arrays by index.
-
-    Those of a leaf that is not shared are the same in all processes, and the first one writes them.
-    """
+    """The elements of one leaf that this process has: host arrays by index."""
 
     name: str
     leaf: LeafMetadata
-    is_shared: bool
     parts: list[tuple[tuple[slice, ...], np.ndarray]]
 
     def checksum(self) -> str:
@@ -189,39 +185,40 @@ def save(
     import_tensorstore(where)
     rules = as_keep(keep, where)
     _check_json(metadata, where)
-    leaves, _ = flatten_named(tree, f"{where}, tree")
-    records = {leaf.name: describe_leaf(leaf, f"{where}, tree") for leaf in leaves}
-    structure = describe_structure(tree)
     if step is not None:
         check_step(step, where)
+    run = open_run(path, where)
     coordinator = client.coordinator()
-    with _lock:
-        run = open_run(path, where)
-        if coordinator is not None:
-            _compare_trees(coordinator, records)
-        with ExitStack() as stack:
+    with _lock, ExitStack() as stack:
+        leaves, records = _describe_leaves(coordinator, tree, f"{where}, tree")
+        pieces: list[_Pieces] = []
 
-            def begin() -> tuple[int, list[str]] | None:
-                # Whoever goes on after the failure of a process has joined another program.
-                with contextlib.suppress(ProcessFailure):
-                    if _last is not None and not _last._is_reported:
-                        _last.result()
-                if not is_first(coordinator):
-                    return None
+        def begin() -> tuple[int | None, str]:
+            # Whoever goes on after the failure of a process has joined another program.
+            with contextlib.suppress(ProcessFailure):
+                if _last is not None and not _last._is_reported:
+                    _last.result()
+            pieces.extend(_take_pieces(leaves, records))
+            chosen = None
+            if is_first(coordinator):
                 stack.enter_context(run.lock(where))
                 with explain_os_errors(where, run.location):
                     chosen = _choose_step(run, step, where)
                     run.remove_unfinished()
-                    run.begin(chosen)
-                return chosen, [leaf.name for leaf in leaves if _is_over_processes(leaf.value)]
+                    stack.enter_context(run.write(chosen))
+            over_processes = {leaf.name for leaf in leaves if _is_over_processes(leaf.value)}
+            return chosen, "".join("01"[name in over_processes] for name in sorted(records))
 
-            chosen, shared = agree(coordinator, where, begin)[0]
-            pieces = _take_pieces(leaves, records, set(shared))
-            document = StepDocument(records | {p.name: p.leaf for p in pieces}, structure, metadata)
-            saving = Saving(chosen, run.locate(chosen))
-            release = stack.pop_all()  # the thread keeps the lock
+        answers = agree(coordinator, where, begin)
+        saving = Saving(answers[0][0], run.locate(answers[0][0]))
+        # An array on the devices of one process only is local for that process, and not for the others.
+        shared = {name for name, *flags in zip(sorted(records), *(text for _, text in answers)) if "1" in flags}
+        document = StepDocument(records | {p.name: p.leaf for p in pieces}, describe_structure(tree), metadata)
+        release = stack.pop_all()  # the thread keeps the lock
         _last = saving
-        thread = saving._start(lambda: _write_step(coordinator, run, saving.step, pieces, document, rules, release))
+        thread = saving._start(
+            lambda: _write_step(coordinator, run, saving.step, pieces, shared, document, rules, release)
+        )
         if coordinator is not None:
             coordinator.threads.add(thread)
     if wait:
@@ -234,19 +231,23 @@ def _write_step(
     run: Run,
     step: int,
     pieces: list[_Pieces],
+    shared: set[str],
     document: StepDocument,
     rules: Keep | None,
     release: ExitStack,
 ) -> None:
-    """Write the arrays in each process, then commit the step in the first one."""
+    """Write the arrays in each process, then commit the step in the first one.
+
+    Leaves that are not shared are the same in all processes, and the first one writes them.
+    """
     where = f"checkpoint.save, step {step}"
     process = 0 if coordinator is None else coordinator.process_id
 
     def write() -> tuple[bool, dict[str, str]]:
         with explain_os_errors(where, run.location):
-            own = [p for p in pieces if p.parts and (p.is_shared or process == 0)]
+            own = [p for p in pieces if p.parts and (process == 0 or p.name in shared)]
             _write_arrays(f"{run.join(step)}process_{process}/", own)
-            local = [] if coordinator is None else [p for p in pieces if not p.is_shared]
+            local = [] if coordinator is None else [p for p in pieces if p.name not in shared]
             return bool(own), {p.name: p.checksum() for p in local}
 
     def commit() -> None:
@@ -264,10 +265,6 @@ def _write_step(
             if coordinator is not None:
                 check_equal(where, "the same value", [checksums for _, checksums in found], process)
             agree(coordinator, f"{where}, commit", commit, sequence="checkpoint")
-        except BaseException:
-            if process == 0:
-                run.abandon(step)
-            raise
         finally:
             pieces.clear()  # An error that is kept does not keep the arrays.
 
@@ -304,18 +301,30 @@ def _check_json(metadata: Any, where: str) -> None:
         ) from None
 
 
-def _compare_trees(coordinator: Coordinator, records: dict[str, LeafMetadata]) -> None:
-    """Raise unless all processes save the same leaves; only their digests are compared, unless these differ."""
-    texts = {name: leaf.describe_fully() for name, leaf in records.items()}
-    label = "checkpoint.save, tree"
-    if len(set(agree(coordinator, label, lambda: digest(texts)))) > 1:
+def _describe_leaves(
+    coordinator: Coordinator | None, tree: PyTree, label: str
+) -> tuple[list[NamedLeaf], dict[str, LeafMetadata]]:
+    """The leaves of a tree and their descriptions; raises unless all processes save the same leaves."""
+    leaves: list[NamedLeaf] = []
+    texts: dict[str, str] = {}
+    records: dict[str, LeafMetadata] = {}
+
+    def describe() -> str:
+        leaves.extend(flatten_named(tree, label)[0])
+        records.update((leaf.name, describe_leaf(leaf, label)) for leaf in leaves)
+        if coordinator is not None:
+            texts.update((name, record.describe_fully()) for name, record in records.items())
+        return digest(texts)
+
+    if len(set(agree(coordinator, label, describe))) > 1 and coordinator is not None:
         check_equal(label, "the same leaf", agree(coordinator, label, lambda: texts), coordinator.process_id)
+    return leaves, records
 
 
 # --- the elements ---
 
 
-def _take_pieces(leaves: list[NamedLeaf], records: dict[str, LeafMetadata], shared: set[str]) -> list[_Pieces]:
+def _take_pieces(leaves: list[NamedLeaf], records: dict[str, LeafMetadata]) -> list[_Pieces]:
     """Take hold of the elements of all arrays, on the host; copies from devices are started together."""
     arrays = [(leaf.name, _as_words(leaf.value)) for leaf in leaves if records[leaf.name].is_array]
     shards = {name: _own_shards(x) for name, x in arrays if isinstance(x, Array)}
@@ -329,7 +338,7 @@ def _take_pieces(leaves: list[NamedLeaf], records: dict[str, LeafMetadata], shar
             # The program may change its own NumPy arrays while the files are written.
             parts = [((), np.array(x, order="C"))]
         leaf = dataclasses.replace(records[name], chunk=choose_chunk(part, records[name].words_dtype.itemsize))
-        pieces.append(_Pieces(name, leaf, name in shared, parts))
+        pieces.append(_Pieces(name, leaf, parts))
     return pieces
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -83,6 +83,17 @@ class Run(abc.ABC):
     @abc.abstractmethod
     def remove(self, step: int) -> None:
         """Remove a committed step."""
+
+    @contextmanager
+    def write(self, step: int) -> Iterator[None]:
+        """Begin a step; if the block raises, what has been written of the step is removed, unless it is committed."""
+        self.begin(step)
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError, ValueError):  # The next save removes it.
+                self.abandon(step)
+            raise
 
     def find_step(self, step: int | str, where: str) -> int:
         """Find a committed step.
