@@ -244,7 +244,9 @@ def an_error_before_the_arrays_are_written():
             save = lambda: checkpoint.save(folder, {"x": x}, step=1)
             _raises_everywhere((MemoryError, CheckpointSaveError), text, others, save, failing)
     leaf = len if OWN == last else 1
-    others = f"checkpoint.save, tree: expected process {last} to do its part, got ArgumentTypeError: checkpoint.save, tree"
+    others = (
+        f"checkpoint.save, tree: expected process {last} to do its part, got ArgumentTypeError: checkpoint.save, tree"
+    )
     save = lambda: checkpoint.save(folder, {"x": leaf}, step=1)
     _raises_everywhere((ValueError, TypeError), "leaf 'x': expected an array", others, save, last)
     assert OWN > 0 or not list(folder.glob("1*"))
