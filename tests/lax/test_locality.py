@@ -105,7 +105,10 @@ def test_every_primitive_stays_local_along_its_parallel_dimensions():
 def test_the_law_sees_what_is_gathered():
     eqn = phalanx.make_jaxpr(lambda x: lax.top_k(x, 2))(np.zeros((4, 8), np.float32)).eqns[0]
     roles = eqn.primitive.sharding_rule(eqn.invars[0].aval, **eqn.params)
-    with without("gathered_top_k"), pytest.raises(CommunicationError, match="got unasked all-gather of 128 bytes over 'x'"):
+    with (
+        without("gathered_top_k"),
+        pytest.raises(CommunicationError, match="got unasked all-gather of 128 bytes over 'x'"),
+    ):
         check_split(eqn, [eqn.invars[0].aval], roles, roles.operands[0][0])
 
 
