@@ -86,6 +86,18 @@ def test_long_jaxprs_print_before_their_use_and_names_stay_unique():
     ]
 
 
+def test_a_numbered_name_differs_from_names_that_end_in_a_number():
+    def call_named(name, fun):
+        fun = functools.partial(fun)
+        fun.__name__ = name
+        fun = phalanx.jit(fun)
+        return lambda x: fun(fun(x))
+
+    f, f1, g, h = map(call_named, ["f", "f1", "f", "f"], [jnp.sin, jnp.cos, jnp.tan, jnp.exp])
+    lines = str(phalanx.make_jaxpr(lambda x: h(g(f1(f(x)))))(X)).splitlines()
+    assert [line.split(" = ")[0] for line in lines if line.startswith("let ")] == ["let f", "let f1", "let f2", "let f3"]
+
+
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])
 def test_calls_with_custom_rules_print_the_names_of_the_rules(kind):
     f = phalanx.custom_jvp(lambda x: x + 1) if kind == "jvp" else phalanx.custom_vjp(lambda x: x + 1)

@@ -69,14 +69,15 @@ class _Printer:
                 for inner in _inner_jaxprs(eqn.params):
                     pending.append(inner)
                     names.setdefault(id(inner), (str(eqn.params.get("name", "jaxpr")).strip("<>"), inner))
-        taken: Counter[str] = Counter()
-        shared = []
+        numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
+        shared: dict[str, Jaxpr] = {}
         for key, (name, inner) in names.items():
             if counts[key] > 1 or len(inner.eqns) > _SHORT:
-                taken[name] += 1
-                self._shared[key] = name if taken[name] == 1 else f"{name}{taken[name] - 1}"
-                shared.append((self._shared[key], inner))
-        return shared
+                unique = name
+                while unique in shared:  # By a number, or by a function that is called `f1` itself.
+                    unique = f"{name}{next(numbers[name])}"
+                self._shared[key], shared[unique] = unique, inner
+        return list(shared.items())
 
     def jaxpr(self, program: Jaxpr) -> Group:
         """A jaxpr inside braces."""
