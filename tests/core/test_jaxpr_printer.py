@@ -95,7 +95,12 @@ def test_a_numbered_name_differs_from_names_that_end_in_a_number():
 
     f, f1, g, h = map(call_named, ["f", "f1", "f", "f"], [jnp.sin, jnp.cos, jnp.tan, jnp.exp])
     lines = str(phalanx.make_jaxpr(lambda x: h(g(f1(f(x)))))(X)).splitlines()
-    assert [line.split(" = ")[0] for line in lines if line.startswith("let ")] == ["let f", "let f1", "let f2", "let f3"]
+    assert [line.split(" = ")[0] for line in lines if line.startswith("let ")] == [
+        "let f",
+        "let f1",
+        "let f2",
+        "let f3",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])

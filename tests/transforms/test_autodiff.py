@@ -418,3 +418,15 @@ def test_float0_results_of_compiled_functions_compare_like_those_of_numpy():
     pullback = phalanx.vjp(lambda x, y: x + y, 2, 1)[1]
     zero = np.zeros((), phalanx.float0)
     assert all(t.dtype == phalanx.float0 and bool(t == zero) for t in phalanx.jit(pullback)(zero))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, phalanx.jit])
+def test_a_function_that_enters_64_bit_is_differentiated_at_a_python_float(wrap):
+    def f(x):
+        with phalanx.enable_x64(True):
+            return (np.arange(3.0) * jnp.sin(x) * 2.0).sum()
+
+    value, slope = wrap(phalanx.value_and_grad(f))(0.5)
+    assert (value.dtype, slope.dtype, slope.weak_type) == (np.float64, np.float32, True)
+    np.testing.assert_allclose([value, slope], [6 * np.sin(0.5), 6 * np.cos(0.5)], 1e-6)
+    np.testing.assert_allclose(phalanx.jacfwd(f)(0.5), 6 * np.cos(0.5), 1e-6)

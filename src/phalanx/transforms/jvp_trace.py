@@ -29,6 +29,7 @@ from phalanx.core import (
     select_flagged,
     state,
     trace_to_jaxpr,
+    vector_space,
 )
 from phalanx.runtime.array import Array
 from phalanx.transforms.linear_trace import LinearTrace
@@ -62,6 +63,11 @@ class JVPTracer(WrappingTracer):
     def try_concretize(self) -> Any:
         return self.primal.try_concretize() if isinstance(self.primal, Tracer) else None
 
+    def typed_tangent(self) -> Any:
+        """The tangent, with the dtype that the primal has now: that of a Python scalar depends on `enable_x64`."""
+        want = self.aval.to_tangent().dtype
+        return self.tangent if get_aval(self.tangent).dtype == want else vector_space.convert(self.tangent, want)
+
     @property
     def has_tangent(self) -> bool:
         return type(self.tangent) is not Zero or (isinstance(self.primal, Tracer) and self.primal.has_tangent)
@@ -79,8 +85,8 @@ class JVPTrace(Trace):
         active = False
         for x in args:
             if type(x) is JVPTracer and x._trace is self:
-                primals.append(x.primal)
-                tangents.append(x.tangent)
+                primals.append(primal := x.primal)
+                tangents.append(x.tangent if type(primal) not in (float, complex) else x.typed_tangent())
                 active = True
             else:
                 if isinstance(x, Tracer):
@@ -112,7 +118,7 @@ class JVPTrace(Trace):
     def unpair(self, x: Any) -> tuple[Any, Any]:
         """The primal and tangent of any value."""
         if type(x) is JVPTracer and x._trace is self:
-            return x.primal, x.tangent
+            return x.primal, x.tangent if type(x.primal) not in (float, complex) else x.typed_tangent()
         self.check_alive(x)
         return x, Zero.like(x)
 
