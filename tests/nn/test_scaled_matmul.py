@@ -98,7 +98,7 @@ def test_invalid_arguments_raise():
     with pytest.raises(ShapeError) as error:
         lax.scaled_dot(X, Y, lhs_scale=SX[:, :3])
     assert str(error.value) == (
-        "lax.scaled_dot, lhs_scale: expected a scale whose sizes divide those of f8_e4m3fn[2,4,64], got f8_e8m0fnu[2,3,2].\n"
+        "lax.scaled_dot, lhs_scale: expected a scale whose sizes divide the sizes of f8_e4m3fn[2,4,64], got f8_e8m0fnu[2,3,2].\n"
         "  Fix: pass one scale for each block, and size 1 along dimensions that share a scale."
     )
     with pytest.raises(ArgumentError) as error:

@@ -24,7 +24,7 @@ _SERVED = "PHALANX_AS_JAX"  # read by child_startup/sitecustomize.py
 
 
 def install(*, flax_nnx: bool = False) -> None:
-    """Serve `import jax` from Phalanx, in this process and in those that it starts.
+    """Serve `import jax` from Phalanx, in this process and in its child processes.
 
     Child processes find a `sitecustomize` module on `PYTHONPATH`, which this function extends in `os.environ`; it
     serves the same names there, under `multiprocessing`'s spawn as under `subprocess`.

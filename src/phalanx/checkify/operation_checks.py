@@ -20,7 +20,7 @@ from phalanx.core import Primitive, dtypes, get_aval, state
 from phalanx.lax.indexing.scatter import ScatterPrimitive, window_sizes
 from phalanx.numpy import any as any_true, argmax, array, isnan, stack, where
 
-# Packages whose operations compute new numbers, in contrast to those that move them; `scatter` computes and moves.
+# Packages whose operations compute new numbers instead of only moving them; `scatter` does both.
 _COMPUTING: Final = tuple(
     f"phalanx.lax.{name}"
     for name in (

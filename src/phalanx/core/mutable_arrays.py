@@ -505,7 +505,7 @@ register_pytree_node(RefView, _flatten_view, _unflatten_view)
 
 
 def check_no_views(where: str, args: Any) -> None:
-    """Refuse views of references among the arguments of a function that is mapped: axes are those of the reference.
+    """Refuse views of references among the arguments of a mapped function; axes count its dimensions.
 
     Raises:
       RefError: an argument is a view.

@@ -146,7 +146,7 @@ class NamedAxisRules:
       named_axes: `(*args, **params)`, returns the named axes of an application, if they are not its parameter `axes`.
       batch_axis: `(axis, operands, dims, **params)`, takes the place of `batch` and also receives the mapped axis.
       combines: the reduction over its axes, sum, max or min, if unreduced operands may be combined by it.
-      varying: `(axes, **params)`, returns the mesh axes over which the results vary, given those of the operands.
+      varying: `(axes, **params)`, returns the mesh axes over which the results vary, given the operands' axes.
     """
 
     named_axes: Callable[..., Any] | None = None
@@ -163,7 +163,7 @@ class PlacementRules:
         first one with devices decides where a program runs whose arguments are not committed to any.
       operand_shardings: `(**params)`, returns the sharding by which each operand is read, so that devices receive their
         shards only.
-      memories: `(kinds, **params)`, returns the kinds of memory of the results, given those of the operands; None is
+      memories: `(kinds, **params)`, returns the kinds of memory of the results, given the operands' kinds; None is
         the default memory.
     """
 

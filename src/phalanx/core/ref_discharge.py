@@ -75,7 +75,7 @@ def discharge_jaxpr(
     Args:
       jaxpr: a jaxpr without constants.
       slots: for each input, the slot of the reference that it becomes a value of, or None.
-      returned: the slots of the references whose final values to return; those that are written, by default.
+      returned: the slots of the references whose final values to return; by default the written ones.
 
     Returns:
       The jaxpr (inputs, with values in the place of references) -> (outputs, then final values), and the slots of the

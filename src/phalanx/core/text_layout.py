@@ -37,7 +37,7 @@ class Group:
 
     Args:
       parts: strings, breaks, comments and other groups.
-      indent: by how many columns its new lines are indented, compared with those of the group around it.
+      indent: by how many columns its new lines are indented, relative to the group around it.
       is_independent: whether it may be on one line although the group around it is broken.
     """
 

@@ -290,7 +290,7 @@ class _Batch:
         if any(d is not None and not m for (_, d), m in zip(pairs, chosen, strict=True)):
             raise TraceError(
                 "vmap of a function with a custom derivative",
-                expected="a rule whose results are the same for all examples, as those of the function are",
+                expected="a rule whose results are the same for all examples, like the function's results",
                 got="a result or tangent that depends on a mapped value",
                 fix="pass the mapped value to the function as an argument",
             )

@@ -26,7 +26,7 @@ def start_child(
     Args:
       module: the module's name.
       *arguments: the arguments of `main`.
-      environ: environment variables beside those of this process.
+      environ: environment variables, added to this process's.
       new_session: whether the process gets no signals of the terminal.
       stderr: as in `subprocess.Popen`.
 

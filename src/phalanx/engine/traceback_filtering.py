@@ -83,7 +83,7 @@ def is_internal(code: CodeType) -> bool:
 
 
 def is_user_file(filename: str) -> bool:
-    """Whether source lines of a file are shown as those that operations come from."""
+    """Whether operations may be attributed to source lines of a file."""
     return not filename.startswith(_NOT_USERS)
 
 

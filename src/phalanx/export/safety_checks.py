@@ -163,7 +163,7 @@ def check_custom_calls(module: Any, disabled: Sequence[DisabledSafetyCheck], nam
 
 
 def uncallable_targets(targets: Sequence[str], disabled: Sequence[DisabledSafetyCheck]) -> list[str]:
-    """The kernels that must not run here: those that need the exporting process, or else the unstable ones."""
+    """The kernels that must not run here: kernels that need the exporting process, or else the unstable ones."""
     # `BOUND_TARGETS` ignore `disabled`: allowing such a kernel by name cannot make it work in another process.
     return [target for target in targets if target in BOUND_TARGETS] or unstable_targets(targets, disabled)
 

@@ -92,7 +92,7 @@ def _check_kernels(program: ParsedProgram) -> None:
             got=f"calls of {', '.join(unstable)}",
             fix="export it again without them, or with DisabledSafetyCheck.custom_call for kernels that you trust",
         )
-    # Only the CPU has its kernels inside of jaxlib; those of a GPU come with a plugin that need not be installed.
+    # Only the CPU has its kernels inside of jaxlib; a GPU's come with a plugin that need not be installed.
     if "cpu" not in program.exported.platforms or DisabledSafetyCheck.platform() in disabled:
         return
     allowed = {check.is_custom_call() for check in disabled}

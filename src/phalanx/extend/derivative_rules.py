@@ -258,7 +258,7 @@ def jvp_jaxpr(
       instantiate: for each output (or one bool for all), whether its tangent is computed even if it is zero.
 
     Returns:
-      The jaxpr (inputs, tangents of those that have one) -> (outputs, tangents of those that have one), and for each
+      The jaxpr (inputs, their tangents) -> (outputs, their tangents), without the tangents that are zero, and for each
       output whether it has one.
     """
     return _jvp_jaxpr(jaxpr, tuple(nonzeros), instantiate)

@@ -203,7 +203,7 @@ class JetTrace(Trace):
             quotient.append(numerator if not terms else divide([numerator, self.derivative(y, 0)]))
 
     def _weighted_sum(self, like: Any, weights: Sequence[int], pairs: Sequence[tuple], product: Callable) -> Any:
-        """The weighted sum of products, without those of which a factor is zero; a zero like `like` if none is left."""
+        """The weighted sum of the products without a zero factor; a zero like `like` if none is left."""
         total: Any = None
         for weight, pair in zip(weights, pairs, strict=True):
             if any(type(v) is Zero for v in pair):

@@ -225,7 +225,7 @@ def check_not_manual(sharding: Any, manual: Collection | None = None) -> None:
 
     Args:
       sharding: a sharding, or None.
-      manual: the manual axes; by default those of the enclosing `shard_map`.
+      manual: the manual axes; by default the enclosing `shard_map`'s.
 
     Raises:
       ShardingError: the spec names one of them.

@@ -53,7 +53,7 @@ xla_metadata_value_p = XlaMetadataValue()
 
 
 def set_xla_metadata(x: PyTree = None, **metadata: Any) -> Any:
-    """Attach metadata to the operations of a block or a function, or to those that compute given values.
+    """Attach metadata to the operations of a block or a function, or to the operations that compute given values.
 
     Args:
       x: a tree of arrays, whose operations carry the metadata; None for a block or a function.

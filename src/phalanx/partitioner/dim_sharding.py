@@ -125,7 +125,7 @@ def _source_of_convolution(op: ir.Operation, d: int) -> int | None:
 def _sources_of_dot_general(op: ir.Operation, d: int) -> list[Dimension]:
     numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     lhs, rhs = op.operands
-    # The dimensions of the result are the batching ones, then the free ones of lhs, then those of rhs (StableHLO).
+    # Dimensions of the result: the batching ones, the free ones of lhs, the free ones of rhs (StableHLO).
     batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
     if d < len(batch):
         return [(lhs, batch[d][0]), (rhs, batch[d][1])]

@@ -30,7 +30,7 @@ def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
 
     Returns:
       A decorator for the rule, `rule(ctx, *operands, **params) -> RooflineResult`, where `ctx` is a
-      `RooflineRuleContext`, the operands are `RooflineShape`s, and the parameters are those of the equation.
+      `RooflineRuleContext`, the operands are `RooflineShape`s, and the parameters come from the equation.
 
     Examples:
       >>> from phalanx import lax

@@ -118,7 +118,7 @@ def create_hybrid_device_mesh(
       mesh_shape: shape of the sub-array of one slice, whose devices are connected by fast links.
       dcn_mesh_shape: number of slices along each axis; slices are connected by the data center network.
       devices: the devices; all devices of the default platform if not given.
-      process_is_granule: treat the devices of each process, instead of those of each slice, as one sub-array.
+      process_is_granule: treat the devices of each process, instead of each slice, as one sub-array.
       should_sort_granules_by_key: order the slices by their index instead of by first appearance in `devices`.
       allow_split_physical_axes: see `create_device_mesh`.
 

@@ -36,7 +36,7 @@ def mod(x: Size, y: Size) -> Any:
     """The remainder of Python's floor division."""
     result = x - y * floordiv(x, y)
     if isinstance(result, Polynomial) and type(y) is int:
-        # The bounds of a remainder do not follow from those of its terms.
+        # The bounds of a remainder do not follow from its terms' bounds.
         low, high = (0, y - 1) if y > 0 else (y + 1, 0)
         result.cheap = max(result.cheap[0], low), min(result.cheap[1], high)
     return result

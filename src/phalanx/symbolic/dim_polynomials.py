@@ -111,7 +111,7 @@ class Monomial:
         return "*".join(f"{factor}^{power}" if power > 1 else str(factor) for factor, power in self.factors)
 
     def bounds(self) -> Bounds:
-        """Lower and upper bounds of the product, from those of the factors."""
+        """Lower and upper bounds of the product, from the bounds of its factors."""
         if self.degree == 1:
             factor = self.factors[0][0]
             return factor.lower, factor.upper

@@ -150,7 +150,7 @@ class DotGeneral(Primitive, name="dot_general"):
         elif bx is not None:
             out = len(lb) + sum(d < bx for d in _free(np.ndim(x), lc, lb))
         else:
-            # The batch dimensions and the free dimensions of x come before those of y.
+            # The batch dimensions and the free dimensions of x come before the free dimensions of y.
             out = np.ndim(x) - len(lc) + sum(d < by for d in _free(np.ndim(y), rc, rb))
         return self(
             x,

@@ -128,7 +128,7 @@ def ragged_dot_general(
     # Every position of a batch dimension has a product of its own, whatever its group.
     if dim in lb:
         return dot_general(lhs, rhs, ((lc, rc), (lb, rb)), precision, preferred_element_type)
-    # The product of each group is computed over all positions, with zeros at those of the other groups. That takes as
+    # The product of each group is computed over all positions, with zeros where other groups are. That takes as
     # many times the operations as there are groups, but it is one `dot_general`, which has derivatives and can be
     # sharded.
     parts = _by_group(lhs, _members(group_sizes, get_aval(lhs).shape[dim]), dim)

@@ -72,7 +72,7 @@ def apply_scale(where: str, x: ArrayLike, scale: ArrayLike, dtype: DTypeLike) ->
     if len(shape) != len(blocks) or any(n == 0 or size % n for size, n in zip(shape, blocks)):
         raise ShapeError(
             where,
-            expected=f"a scale whose sizes divide those of {get_aval(x).str_short()}",
+            expected=f"a scale whose sizes divide the sizes of {get_aval(x).str_short()}",
             got=get_aval(scale).str_short(),
             fix="pass one scale for each block, and size 1 along dimensions that share a scale",
         )

@@ -173,7 +173,7 @@ class Scan(DivisibleCall, name="scan"):
         linearized, nz_carry = fixpoint(nz_init, step)
         primal = linearized.primal.hoist()
         forward = layout._replace(num_consts=layout.num_consts + len(linearized.primal.consts))
-        # The residuals as variables of the primal body: an input of the body, or an output after those of the user.
+        # The residuals as variables of the primal body: an input of the body, or an output after the user's.
         inputs = [None if f is None else primal.invars[f + len(linearized.primal.consts)] for f in linearized.forwarded]
         returned = iter(primal.outvars[len(jaxpr.outvars) :])
         residual_vars = [next(returned) if v is None else v for v in inputs]

@@ -200,7 +200,7 @@ def solve(a: ArrayLike, b: ArrayLike) -> Any:
             "solve operands",
             expected="equal leading dimensions and rows",
             got=f"{get_aval(a).str_short()} and {get_aval(b).str_short()}",
-            fix="broadcast the leading dimensions of one operand to those of the other",
+            fix="broadcast the leading dimensions of one operand to the other's",
         )
     # P A = L U: permute the right-hand sides, then solve with L and with U.
     factors, _, order = lu(a)

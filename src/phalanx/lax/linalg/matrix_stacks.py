@@ -180,7 +180,7 @@ def move_batch_to_front(operands: Sequence, mapped: Sequence) -> list:
 class MatrixPrimitive(Primitive):
     """Base of the operations on batched matrices, of which the first operand is one.
 
-    Batch dimensions are parallel, those of the matrices are whole, and `vmap` adds a leading batch dimension.
+    Batch dimensions are parallel, matrix dimensions are whole, and `vmap` adds a leading batch dimension.
     """
 
     def sharding_rule(self, *avals: ShapedArray, **params: Any) -> ShardingRule:

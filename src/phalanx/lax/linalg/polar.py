@@ -117,7 +117,7 @@ def qdwh(
         a, b, c = [dynamic_index_in_dim(table[row], number, keepdims=False) for row in range(3)]
         new = cond(gt(c, dtype.type(_QR_FROM)), _step_by_qr, _step_by_cholesky, u, a, b, c)
         change, size = _frobenius(sub(new, u)), _frobenius(new)
-        # A small change means convergence only after the weights have reached those of the plain Halley iteration (3).
+        # A small change means convergence only after the weights have reached the plain Halley iteration's (3).
         is_done = bitwise_and(le(change, mul(tolerance, size)), lt(c, dtype.type(3.1)))
         return add(number, np.int32(1)), new, change, is_done
 

@@ -52,7 +52,7 @@ class View:
     Args:
       shape: shape of the array.
       slices: one resolved slice per dimension; an integer index is a slice of one element.
-      dropped: dimensions of size 1 to remove afterwards, those of integer indices.
+      dropped: dimensions of size 1 to remove afterwards, one for each integer index.
       added: positions of new dimensions of size 1 in the result.
 
     Attributes:
@@ -453,7 +453,7 @@ def plan_read(
         return ViewPlan(View(shape, slices, tuple(dropped), _layout(entries, 0, False)[1]), shape)
     array_entries = [e for e in entries if is_array(e)]
     view = View(shape, slices, tuple(dropped), ())
-    # Dimensions of the view, from which those of integers have been dropped.
+    # Dimensions of the view, without the dropped dimensions of integers.
     shift = [i - sum(d < i for d in dropped) for i in dims]
     batch_shape = broadcast_shapes(*[e.shape for e in array_entries], where="index expression")
     position, added = _layout(entries, len(batch_shape), adjacent)

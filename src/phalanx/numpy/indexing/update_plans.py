@@ -213,7 +213,7 @@ class ScatterPlan(WritePlan):
 
     Args:
       result, added: as in `WritePlan`.
-      components: all components, those that became batching dimensions included.
+      components: all components, including the ones that became batching dimensions.
       kept: numbers of the components that remain in the index vectors.
       batch_shape: shape of the batch of index vectors.
       numbers: dimension numbers of the scatter.

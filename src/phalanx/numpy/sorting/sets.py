@@ -131,7 +131,7 @@ def _group(x: Array, axis: int, equal_nan: bool) -> tuple:
     """Sort the slices along an axis, and group equal ones.
 
     Returns:
-      The sorted slices, a mask of those that begin a group, the sorting order, and the number of each one's group.
+      The sorted slices, a mask of the first slice of each group, the sorting order, and the number of each one's group.
     """
     x = moveaxis(x, axis, 0)
     n = x.shape[0]

@@ -53,7 +53,7 @@ def _zero(x: Array) -> Array:
 def _times_log(log: Callable[[Array], Array], offset: int) -> Callable[[Array, Array], Array]:
     """Make x log(y + offset), with the value 0 where x is 0, unless y is NaN."""
 
-    # The derivatives, also those of them, hold where x is 0 too; there that with respect to y is 0 for all y.
+    # The derivatives, of any order, hold where x is 0 too; there the derivative with respect to y is 0 for all y.
     @with_derivatives(
         lambda x_dot, _, x, y: log(y) * x_dot,
         lambda y_dot, _, x, y: x / select_where((x == 0) & (y + offset == 0), 1, y + offset) * y_dot,

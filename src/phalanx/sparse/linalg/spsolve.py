@@ -21,7 +21,7 @@ def spsolve(
     """Solve a sparse linear system by a direct method.
 
     The system is solved by `scipy.sparse.linalg.spsolve` on the host, on every platform. Derivatives by `data` and `b`
-    are those of the equation.
+    come from the equation.
 
     Args:
       data, indices, indptr: the square matrix in the compressed row format, as in `CSR`: inexact[nse], int[nse] and
