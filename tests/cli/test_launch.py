@@ -80,12 +80,13 @@ def test_a_failed_program_is_started_again_with_fewer_processes(launch):
     program = (
         "import os, sys\n"
         "count, number = os.environ['PHALANX_NUM_PROCESSES'], os.environ['PHALANX_PROCESS_ID']\n"
-        "if int(number) == 2: sys.exit(3)\n"
+        "if int(number) == int(count) - 1 > 0: sys.exit(3)\n"
         "print(count)\n"
     )
     status, out, err = finish(launch(program, "-n", "3", "--restarts", "2", "--min-processes", "1"))
-    assert status == 0 and out == ["[0] 2", "[0] 3", "[1] 2", "[1] 3"]
-    assert "phalanx launch: start again, 1 of 2, with 2 processes" in err
+    assert status == 0 and out == ["[0] 1", "[0] 2", "[0] 3", "[1] 3"]
+    for again in ("1 of 2, with 2 processes", "2 of 2, with 1 process"):
+        assert f"phalanx launch: start again, {again}" in err
 
 
 def test_signals_are_passed_on(launch):
@@ -118,6 +119,9 @@ def test_processes_do_not_outlive_the_launcher(launch):
     [
         (["-n", "0", "a.py"], "-n must be at least 1"),
         (["-n", "2"], "name a script, or a module with -m"),
+        (["-n", "2", "--min-processes", "-5", "a.py"], "--min-processes must be from 1 to -n = 2, got -5"),
+        (["-n", "2", "--min-processes", "0", "a.py"], "--min-processes must be from 1 to -n = 2, got 0"),
+        (["-n", "2", "--min-processes", "3", "a.py"], "--min-processes must be from 1 to -n = 2, got 3"),
         (["a.py"], "the following arguments are required: -n/--processes"),
     ],
 )

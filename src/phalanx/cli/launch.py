@@ -43,13 +43,13 @@ def run(argv: Sequence[str]) -> int:
     launcher = _Launcher([sys.executable, *program], args.devices, args.grace)
     before = {number: signal.signal(number, launcher.pass_on) for number in _PASSED_ON}
     try:
-        count, least = args.processes, min(args.processes, args.min_processes or args.processes)
+        count = args.processes
         for attempt in range(args.restarts + 1):
             status = launcher.run_once(count, attempt)
             if status == 0 or launcher.received is not None or attempt == args.restarts:
                 break
-            count = max(least, count - 1)
-            fewer = "" if count == args.processes else f", with {count} processes"
+            count = max(args.min_processes, count - 1)
+            fewer = "" if count == args.processes else f", with {count} process{'es' if count > 1 else ''}"
             _say(f"start again, {attempt + 1} of {args.restarts}{fewer}")
     finally:
         for number, handler in before.items():
@@ -89,6 +89,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         del args.program[0]
     if args.processes < 1:
         parser.error("-n must be at least 1")
+    if args.min_processes is None:
+        args.min_processes = args.processes
+    if not 1 <= args.min_processes <= args.processes:
+        parser.error(f"--min-processes must be from 1 to -n = {args.processes}, got {args.min_processes}")
     if not (args.module or args.program):
         parser.error("name a script, or a module with -m")
     return args
