@@ -53,7 +53,7 @@ def agree(
                 label,
                 expected=f"process {process} to do its part",
                 got=text,
-                fix="mend the cause of that error; the steps saved before can still be loaded",
+                fix="look at that error; the steps saved before can still be loaded",
             )
     return [value for _, value in found]
 

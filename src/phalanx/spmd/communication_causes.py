@@ -74,7 +74,7 @@ class CauseFinder:
         if self.lowered.names_requests or self.program is None or not self._has_requests:
             return False
         moved = [k for k in self._conflicts if not k.axes.isdisjoint(axes)]
-        return not any(k.is_alike(c.kind, c.bytes) or k.line == f"{c.file}:{c.line}" for k in moved)
+        return not any(k.may_reshard(c.kind, c.bytes) or k.line == f"{c.file}:{c.line}" for k in moved)
 
     @cached_property
     def _has_requests(self) -> bool:

@@ -96,7 +96,7 @@ def _find_conflict(c: Collective, conflicts: Sequence[Conflict], operations: Ite
     axes = set(c.axes or ())
     over = [k for k in conflicts if k.axes & axes]
     here = [k for k in over if k.line == c.source]
-    alike = [k for k in over if k.is_alike(c.kind, c.bytes)]
+    alike = [k for k in over if k.may_reshard(c.kind, c.bytes)]
     if found := [k for k in here if k in alike] or here or (alike if c.cause == UNASKED else []):
         return found[0]
     gathered = (o.gather_operand(axes) for o in operations if format_line(o.eqn) == c.source)

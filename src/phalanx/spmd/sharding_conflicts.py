@@ -44,7 +44,7 @@ class Origin(NamedTuple):
     entry: Entry | None
 
 
-class Held(NamedTuple):
+class PlacedValue(NamedTuple):
     """The sharding of a value.
 
     Args:
@@ -89,7 +89,7 @@ class Conflict(NamedTuple):
         """The user's line of the equation."""
         return format_line(self.eqn)
 
-    def is_alike(self, kind: str, nbytes: int) -> bool:
+    def may_reshard(self, kind: str, nbytes: int) -> bool:
         """Whether a collective of this kind and size may reshard the operand."""
         before, after = [math.prod(map(s.mesh.num_parts, s.axes(self.aval.ndim))) for s in (self.held, self.wanted)]
         is_gather = after < before
@@ -107,7 +107,7 @@ class Operation(NamedTuple):
     """An equation with the shardings of its operands, as far as they are known."""
 
     eqn: Eqn
-    held: list[Held | None]
+    held: list[PlacedValue | None]
     rule: ShardingRule
 
     def conflicts(self) -> list[Conflict]:
@@ -169,7 +169,7 @@ class Operation(NamedTuple):
                     used.update(axes)
         return assigned
 
-    def results(self) -> list[Held | None]:
+    def results(self) -> list[PlacedValue | None]:
         """The shardings of the results once the operands agree."""
         first = next((h for h in self.held if h is not None), None)
         if first is None:
@@ -182,7 +182,7 @@ class Operation(NamedTuple):
     def _named(self) -> Iterator[tuple[Var, tuple[Any, ...]]]:
         return zip(self.eqn.outvars, self.rule.results, strict=True)
 
-    def _result(self, aval: ShapedArray, dims: Sequence[tuple[Any, ...]], like: NamedSharding) -> Held:
+    def _result(self, aval: ShapedArray, dims: Sequence[tuple[Any, ...]], like: NamedSharding) -> PlacedValue:
         sharding = _with_dims(like, dims)
         given = [h for h in self.held if h is not None]
         meets = sum(isinstance(v, Var) for v in self.eqn.invars) > 1
@@ -190,7 +190,7 @@ class Operation(NamedTuple):
         for axis in sharding.spec.axes:
             found = next((h.origins[axis] for h in given if axis in h.origins), Origin(None, None))
             origins[axis] = found._replace(entry=found.entry or (Entry(self.eqn, aval, sharding) if meets else None))
-        return Held(sharding, origins)
+        return PlacedValue(sharding, origins)
 
     def _by_size(self) -> list[int]:
         return sorted(range(len(self.rule.operands)), key=lambda i: -self.eqn.invars[i].aval.size)
@@ -212,7 +212,7 @@ def find_operations(program: Jaxpr, in_shardings: Sequence[Sharding | None]) -> 
     """
     found: list[Operation] = []
     held = [
-        None if s is None else Held(s, {axis: Origin(i, None) for axis in s.spec.axes})
+        None if s is None else PlacedValue(s, {axis: Origin(i, None) for axis in s.spec.axes})
         for i, s in enumerate(_named(s, v) for s, v in zip(in_shardings, program.invars, strict=True))
     ]
     _walk(program, held, found)
@@ -224,9 +224,9 @@ def _named(sharding: Any, v: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) else None
 
 
-def _walk(program: Jaxpr, inputs: Sequence[Held | None], found: list[Operation]) -> list[Held | None]:
+def _walk(program: Jaxpr, inputs: Sequence[PlacedValue | None], found: list[Operation]) -> list[PlacedValue | None]:
     """Propagate through a jaxpr and return the shardings of its outputs."""
-    env: dict[Any, Held | None] = dict(zip(program.invars, inputs, strict=True))
+    env: dict[Any, PlacedValue | None] = dict(zip(program.invars, inputs, strict=True))
     read = lambda v: env.get(v) if isinstance(v, Var) else None
     for eqn in program.eqns:
         held = [read(v) for v in eqn.invars]
@@ -240,32 +240,32 @@ def _walk(program: Jaxpr, inputs: Sequence[Held | None], found: list[Operation])
             results = operation.results()
         for v, h in zip(eqn.outvars, results, strict=True):
             stated = v.aval.type_sharding
-            env[v] = h if stated is None else Held(stated, {} if h is None else h.origins)
+            env[v] = h if stated is None else PlacedValue(stated, {} if h is None else h.origins)
     return [read(v) for v in program.outvars]
 
 
-def _constrain(eqn: Eqn, sharding: Any, held: Held | None) -> Held | None:
+def _constrain(eqn: Eqn, sharding: Any, held: PlacedValue | None) -> PlacedValue | None:
     """The sharding that a constraint names, with dimensions that it leaves open as they are."""
     if not isinstance(sharding, NamedSharding):
         return held
     ndim = eqn.outvars[0].aval.ndim
     filled = fill_unconstrained(sharding, held and held.sharding, ndim)
-    return Held(filled, {}) if isinstance(filled, NamedSharding) else None
+    return PlacedValue(filled, {}) if isinstance(filled, NamedSharding) else None
 
 
-def _walk_call(eqn: Eqn, held: list[Held | None], found: list[Operation]) -> list[Held | None]:
+def _walk_call(eqn: Eqn, held: list[PlacedValue | None], found: list[Operation]) -> list[PlacedValue | None]:
     """Propagate through the jaxprs of an equation.
 
     Their inputs are the last operands of the equation, in all primitives that call jaxprs. A loop over slices of an
     operand drops its first dimension, and stacks results along a first dimension.
     """
-    results: list[Held | None] = [None] * len(eqn.outvars)
+    results: list[PlacedValue | None] = [None] * len(eqn.outvars)
     if eqn.params.get("manual"):  # In a `shard_map` values are shards.
         mesh, specs = eqn.params["mesh"], eqn.params["out_specs"]
-        return [Held(NamedSharding(mesh, spec), {}) for spec in specs] if isinstance(mesh, Mesh) else results
+        return [PlacedValue(NamedSharding(mesh, spec), {}) for spec in specs] if isinstance(mesh, Mesh) else results
     for inner in inner_jaxprs(eqn.params):
         count = min(len(inner.invars), len(eqn.invars))
-        skipped: list[Held | None] = [None] * (len(inner.invars) - count)
+        skipped: list[PlacedValue | None] = [None] * (len(inner.invars) - count)
         pairs = zip(eqn.invars[-count:], held[-count:], inner.invars[-count:], strict=True) if count else ()
         outs = _walk(inner, [*skipped, *(_fit(h, a.aval.ndim, v.aval.ndim) for a, h, v in pairs)], found)
         if len(outs) == len(results):
@@ -274,7 +274,7 @@ def _walk_call(eqn: Eqn, held: list[Held | None], found: list[Operation]) -> lis
     return results
 
 
-def _fit(held: Held | None, ndim: int, wanted: int) -> Held | None:
+def _fit(held: PlacedValue | None, ndim: int, wanted: int) -> PlacedValue | None:
     """The sharding of a slice along the first dimension, or of a stack of slices."""
     if held is None or ndim == wanted:
         return held
