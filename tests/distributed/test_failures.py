@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.distributed import failing_sequence
 from tests.distributed.process_group import launch
 
 PROGRAM = Path(__file__).with_name("failing_program.py")
@@ -47,6 +48,12 @@ SCENARIOS = {
         0, PATIENT, "raised", rf"got ValueError: bad callback; .*, and it was last at {HERE} \(broken\)"
     ),
 }
+# In a sequence of exchanges beside the launches: the kind of the failure, and what the other process says about it.
+SEQUENCES = {
+    "killed": ("dead", "got no sign of life for"),
+    "stuck": ("stuck", "to come to launch 1, checkpoint.save, step 0, got alive for"),
+    "leaving": ("left", "to come to launch 1, the write, got the end of its program"),
+}
 DIFFERENT = Scenario(1, PATIENT, "", "")
 
 
@@ -58,10 +65,19 @@ def run(name):
     return launch(options, [PROGRAM, name.split()[0], scenario.victim, scenario.heartbeat])
 
 
+def run_sequence(name, folder):
+    return launch(
+        ["-n", 2, "--devices", 2, "--grace", 1 if name == "stuck" else 5 + LATE],
+        [failing_sequence.__file__, name, folder],
+    )
+
+
 @pytest.fixture(scope="module")
-def runs():
+def runs(tmp_path_factory):
     with ThreadPoolExecutor(3) as pool:
-        yield {name: pool.submit(run, name) for name in [*SCENARIOS, "different"]}
+        folders = {name: tmp_path_factory.mktemp(name) for name in SEQUENCES}
+        sequences = {("sequence", name): pool.submit(run_sequence, name, folder) for name, folder in folders.items()}
+        yield sequences | {name: pool.submit(run, name) for name in [*SCENARIOS, "different"]}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -94,3 +110,11 @@ def test_different_programs_are_an_error_before_they_run(runs):
             error,
         ), done.stderr
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_process_that_fails_while_the_others_wait_beside_their_launches_is_named(name, runs):
+    done, (kind, text) = runs["sequence", name].result(), SEQUENCES[name]
+    found = re.search(r"^\[0\] noticed (\w+) 1 in launch 1 of process 0, (.*)$", done.stdout, re.M)
+    assert found and found[1] == kind and text in found[2], done.stdout + done.stderr
+    assert done.returncode == (137 if name == "killed" else 1) and "terminate called" not in done.stderr

@@ -74,8 +74,8 @@ def initialize(
         "kubernetes"), or "deactivate" for none. By default the first one that is there.
       initialization_timeout: how long to wait for the other processes, in seconds.
       heartbeat_timeout_seconds: the time without a sign of life after which a process counts as dead.
-      stuck_timeout_seconds: how long a launch or a wait of this process waits for a process that is alive but does not
-        come; after a quarter of it, a warning is logged.
+      stuck_timeout_seconds: how long this process waits, in a launch or while it saves a checkpoint, for a process that
+        is alive but does not come; after a quarter of it, a warning is logged.
       shutdown_timeout_seconds: how long `shutdown` waits for the other processes.
       coordinator_bind_address: the address on which process 0 listens; by default the port of `coordinator_address` on
         all networks of its machine.
@@ -143,6 +143,8 @@ def shutdown() -> None:
     if not _current:
         return
     session = _current[0]
+    if session.coordinator is not None:
+        session.coordinator.join_threads()
     if _has_failed(session):
         return _leave_failed_program()
     try:
@@ -159,6 +161,7 @@ def _disconnect() -> None:
         return
     session = _current.pop()
     if session.coordinator is not None:
+        session.coordinator.join_threads()  # while the watch goes on
         if session.coordinator.watch is not None:
             session.coordinator.watch.stop(getattr(sys, "last_exc", getattr(sys, "last_value", None)))
         session.coordinator.disconnect()

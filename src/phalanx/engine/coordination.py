@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import weakref
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,11 @@ def group_name(among: Sequence[int] | None) -> str:
     return "all" if among is None else ",".join(map(str, among))
 
 
+def is_member(process: int, group: str) -> bool:
+    """Whether a process takes part in a group, or in a named sequence of exchanges, in which all do."""
+    return not group[0].isdigit() or str(process) in group.split(",")
+
+
 class Coordinator:
     """A connected process of a distributed program.
 
@@ -87,9 +92,9 @@ class Coordinator:
         self.process_id = process_id
         self.num_processes = num_processes
         self.watch: FailureWatch | None = None
-        self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # that `disconnect` waits for
+        self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # that use the connection
         self._exchanges: Counter[str] = Counter()
-        self._locks: defaultdict[str | None, threading.RLock] = defaultdict(threading.RLock)  # one of each sequence
+        self._locks: dict[str | None, threading.RLock] = {}  # one of each sequence
         self._preemption: Any = None
 
     @classmethod
@@ -163,9 +168,9 @@ class Coordinator:
         processes = range(self.num_processes) if among is None else among
         group = sequence or group_name(among)
         deadline = None if seconds is None else time.monotonic() + seconds
-        with self._locks[sequence]:
+        with self._lock_of(sequence):
             self._exchanges[group] += 1
-            if self.watch is not None and sequence is None:
+            if self.watch is not None:
                 self.watch.begin(group, label)
             prefix = f"phalanx/exchange/{group}/"
             number = self._exchanges[group]
@@ -191,14 +196,20 @@ class Coordinator:
             self._preemption.initialize(self.client)
         return bool(self._preemption.reached_sync_point(step))
 
-    def disconnect(self) -> None:
-        """Leave the program; the other processes are not waited for, but the threads that use the connection are."""
+    def join_threads(self) -> None:
+        """Wait for the threads that use the connection; the watch ends their exchanges with a process that fails."""
         for thread in list(self.threads):
             thread.join()
+
+    def disconnect(self) -> None:
+        """Leave the program; the other processes are not waited for."""
         if self._preemption is not None:
             self._preemption.shutdown()
         with contextlib.suppress(XlaRuntimeError):  # The service may have ended.
             self.client.shutdown()
+
+    def _lock_of(self, sequence: str | None) -> threading.RLock:
+        return self._locks.setdefault(sequence, threading.RLock())  # which is atomic
 
     def _wait_for(self, key: str, label: str, process: int, deadline: float | None) -> str:
         while True:

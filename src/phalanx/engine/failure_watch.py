@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from phalanx.engine import runtime_errors, tcp_sockets
-from phalanx.engine.coordination import Coordinator, group_name
+from phalanx.engine.coordination import Coordinator, group_name, is_member
 from phalanx.engine.error_record import PhalanxError, ProgramMismatchError
 from phalanx.engine.runtime_errors import XlaRuntimeError
 from phalanx.engine.traceback_filtering import is_internal, is_user_file
@@ -75,6 +75,16 @@ class _Launch(NamedTuple):
 
 
 _START = _Launch(0, 0, "the start of the program")
+
+
+class _Group:
+    """The last launches that a group of processes makes together, and the thread of this process that makes them."""
+
+    def __init__(self) -> None:
+        self.launches = collections.deque([_START], _NUM_KEPT)
+        self.thread_id = threading.get_ident()
+
+
 _FIRST_RECORD = {"state": "running", "sequence": -1, "launches": {}, "place": "", "failure": None}
 
 
@@ -93,13 +103,12 @@ class FailureWatch:
         self.dead_after, self.stuck_after, self.ports = dead_after, stuck_after, ports
         self.compared: set[str] = set()  # fingerprints that are known to be the same in all processes
         self._period = min(_MAX_PERIOD, dead_after / 10)
-        self._launches: dict[str, collections.deque[_Launch]] = {}  # the last ones of each group of processes
-        self._thread_id = threading.get_ident()  # of the thread that launched last
+        self._groups: dict[str, _Group] = {}
         self._sequence = 0
         self._state: dict[str, Any] = {"state": "running"}
         others = (p for p in range(coordinator.num_processes) if p != coordinator.process_id)
         self._seen = {process: _Seen(time.monotonic()) for process in others}
-        self._waits_since: tuple[float, Any] = (0.0, None)  # since when, and after which launches, it is blocked
+        self._waits: dict[int, tuple[float, Any]] = {}  # of each thread: since when, and after which launches
         self._has_warned = ""
         self._has_lost_peer = False  # A connection broke in a collective, which therefore goes on waiting.
         self._failure: dict[str, Any] | None = None
@@ -114,12 +123,12 @@ class FailureWatch:
     def begin(self, group: str, name: str, fingerprint: str = "") -> None:
         """Count a launch that the processes of a group must make together; raises if one of them has failed."""
         self.check()
-        launches = self._launches.get(group)
-        if launches is None:
-            launches = self._launches[group] = collections.deque([_START], _NUM_KEPT)
-        last = launches[-1]
-        launches.append(_Launch(last.number + 1, zlib.crc32(fingerprint.encode(), last.rolling), name))
-        self._thread_id = threading.get_ident()
+        record = self._groups.get(group)
+        if record is None:
+            record = self._groups[group] = _Group()
+        last = record.launches[-1]
+        record.launches.append(_Launch(last.number + 1, zlib.crc32(fingerprint.encode(), last.rolling), name))
+        record.thread_id = threading.get_ident()
 
     def watch_launches(
         self, run: Callable, name: str, fingerprint: str, processes: Sequence[int], lines: Callable[[], list[str]]
@@ -217,7 +226,7 @@ class FailureWatch:
         main = sys._current_frames().get(threading.main_thread().ident or 0)
         record = {
             "sequence": self._sequence,
-            "launches": {group: list(launches) for group, launches in list(self._launches.items())},
+            "launches": {name: list(group.launches) for name, group in list(self._groups.items())},
             "place": _find_place(main),
             "failure": self._failure,
             **self._state,
@@ -244,12 +253,15 @@ class FailureWatch:
                         self._look_at(process, seen, found.get(process, _FIRST_RECORD))
 
     def _update_wait(self) -> None:
-        """Find out since when this process waits inside a launch or a wait for its results."""
-        frame = sys._current_frames().get(self._thread_id)
-        is_blocked = self._has_lost_peer or (frame is not None and is_internal(frame.f_code))
-        position = [launches[-1].number for launches in list(self._launches.values())] if is_blocked else None
-        if position is None or position != self._waits_since[1]:
-            self._waits_since = time.monotonic(), position
+        """Find out since when each thread waits inside a launch or a wait for its results."""
+        frames, groups, waits = sys._current_frames(), list(self._groups.values()), {}
+        for thread_id in {group.thread_id for group in groups}:
+            frame = frames.get(thread_id)
+            if self._has_lost_peer or (frame is not None and is_internal(frame.f_code)):
+                position = [group.launches[-1].number for group in groups if group.thread_id == thread_id]
+                since, before = self._waits.get(thread_id, (0.0, None))
+                waits[thread_id] = (since if position == before else time.monotonic(), position)
+        self._waits = waits
 
     def _look_at(self, process: int, seen: _Seen, record: dict[str, Any]) -> None:
         """Compare the record of another process with the state of this one."""
@@ -261,30 +273,31 @@ class FailureWatch:
                 return self._fail(failure)
         if record["state"] == "raised":
             return self._report(process, record, "raised", record["detail"], "run")
-        for group, launches in list(self._launches.items()):
-            if group == "all" or str(process) in group.split(","):
-                theirs = [_Launch(*launch) for launch in record["launches"].get(group, [_START])]
-                self._compare_launches(process, record, list(launches), theirs, seen.fresh - seen.moved)
+        for name, group in list(self._groups.items()):
+            if is_member(process, name):
+                theirs = [_Launch(*launch) for launch in record["launches"].get(name, [_START])]
+                waits_since, _ = self._waits.get(group.thread_id, (None, None))
+                waited = None if waits_since is None else min(now - waits_since, seen.unmoved(name))
+                self._compare_launches(process, record, list(group.launches), theirs, waited)
         if record["state"] != "left" and now - seen.fresh > self.dead_after:
             text = f"no sign of life for {now - seen.fresh:.1f} s: it is dead or stopped"
             self._report(process, record, "dead", text, "be alive")
 
     def _compare_launches(
-        self, process: int, record: dict[str, Any], ours: list[_Launch], theirs: list[_Launch], unmoved: float
+        self, process: int, record: dict[str, Any], ours: list[_Launch], theirs: list[_Launch], waited: float | None
     ) -> None:
-        """Compare the last launches of a process that has been alive, but `unmoved` for some seconds, with ours."""
+        """Compare the last launches of a process with ours; `waited` are the seconds of a wait for it."""
         rollings = {launch.number: launch for launch in theirs}
         for mine in ours:
             other = rollings.get(mine.number, mine)
             if other.rolling != mine.rolling:
                 expected = f"launch {mine.name} as number {mine.number}, as this one does"
                 return self._report(process, record, "order", f"a launch of {other.name}", expected)
-        if theirs[-1].number < ours[-1].number and self._waits_since[1] is not None:
+        if theirs[-1].number < ours[-1].number and waited is not None:
             expected = f"come to launch {ours[-1].number}, {ours[-1].name}"
             if record["state"] == "left":
                 return self._report(process, record, "left", "the end of its program", expected)
-            waited = time.monotonic() - self._waits_since[0]
-            self._check_stuck(process, record, expected, min(waited, unmoved))
+            self._check_stuck(process, record, expected, waited)
 
     def _check_stuck(self, process: int, record: dict[str, Any], expected: str, seconds: float) -> None:
         if seconds > self.stuck_after:
@@ -319,7 +332,9 @@ class FailureWatch:
 
     def _make_error(self) -> ProcessFailure:
         failure = dict(self._failure or {})
-        number, _, name = max((launches[-1] for launches in self._launches.values()), default=_START)
+        groups = list(self._groups.values())
+        own = [group for group in groups if group.thread_id == threading.get_ident()] or groups
+        number, _, name = max((group.launches[-1] for group in own), default=_START)
         error = ProcessFailure(
             f"launch {number} of process {self.coordinator.process_id}, {name}",
             expected=failure.pop("expected"),
@@ -334,14 +349,21 @@ class _Seen:
     """When the record of a process changed last."""
 
     def __init__(self, now: float):
-        self.fresh = self.moved = now
-        self._sequence, self._launches = -1, None
+        self.fresh = self._start = now
+        self._sequence = -1
+        self._launches: dict[str, Any] = {}
+        self._moved: dict[str, float] = {}  # of each group of processes
 
     def update(self, record: Mapping[str, Any], now: float) -> None:
         if record["sequence"] != self._sequence:
             self._sequence, self.fresh = record["sequence"], now
-        if record["launches"] != self._launches:
-            self._launches, self.moved = record["launches"], now
+        for group, launches in record["launches"].items():
+            if launches != self._launches.get(group):
+                self._launches[group], self._moved[group] = launches, now
+
+    def unmoved(self, group: str) -> float:
+        """The seconds for which the process has been alive without a launch in a group."""
+        return self.fresh - self._moved.get(group, self._start)
 
 
 def _find_place(frame: FrameType | None) -> str:
