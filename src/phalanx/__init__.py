@@ -252,9 +252,8 @@ def __getattr__(name: str):  # type: ignore[no-untyped-def]  # so that type chec
         return importlib.import_module(f"phalanx.{name}")  # which binds it here
     if name not in _NAMES:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
-    globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # The next look-up does not come here.
-    importlib.import_module("phalanx.engine.public_namespace").publish_names(globals(), (name,))
-    return globals()[name]
+    namespaces = importlib.import_module("phalanx.engine.public_namespace")
+    return namespaces.import_public(globals(), name, _NAMES[name], name)  # The next look-up does not come here.
 
 
 def __dir__() -> list[str]:

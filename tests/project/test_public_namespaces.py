@@ -1,5 +1,6 @@
 """Public namespaces show their public names only, and give their name to what users import from them."""
 
+import ast
 import importlib
 import inspect
 import pickle
@@ -78,3 +79,28 @@ def test_a_lazy_name_does_not_make_boundaries_of_the_functions_beside_it():
         "assert primitive.ZERO is zero is phalanx.core.ZERO\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_names_of_numpy_for_type_checkers_are_in_the_table_of_lazy_imports():
+    body = ast.parse(Path(jnp.__file__).read_text()).body
+    (block,) = [node for node in body if isinstance(node, ast.If)]
+    typed = {(alias.asname, node.module, alias.name) for node in block.body for alias in node.names}
+    (call,) = [node.value for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    table = ast.literal_eval(next(keyword.value for keyword in call.keywords if keyword.arg == "lazy"))
+    entries = {(entry, module) for module, names in table.items() for entry in names.split()}
+    lazy = {
+        (entry.partition("=")[0], module if "phalanx." in module else f"phalanx.numpy.{module}", entry.split("=")[-1])
+        for entry, module in entries
+    }
+    assert typed <= lazy
+
+
+def test_importing_numpy_leaves_operations_to_their_first_use():
+    program = (
+        "import gc, sys\n"
+        "import phalanx.numpy as jnp\n"
+        "assert 'phalanx.lax' not in sys.modules\n"
+        "assert jnp.add.reduce(jnp.arange(3)) + 1 == 4 and gc.isenabled()\n"
+        "assert jnp.absolute.__name__ == 'absolute' and jnp.absolute is not jnp.abs\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

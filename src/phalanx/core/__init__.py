@@ -203,7 +203,6 @@ from phalanx.core.trace import (
     convert_outputs as convert_outputs,
     ensure_compile_time_eval as ensure_compile_time_eval,
     leak_error as leak_error,
-    pause_collector as pause_collector,
     trace_to_jaxpr as trace_to_jaxpr,
 )
 from phalanx.core.varying_manual_axes import (

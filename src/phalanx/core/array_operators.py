@@ -1,8 +1,9 @@
 """The operators and methods of arrays and tracers, which `phalanx.numpy` provides.
 
-The first use of an operator imports `phalanx.numpy`, which installs its functions as methods of `Operators`, the common
-base of arrays and tracers. From then on `x + y` is a direct call. This is why the operators are not an
-`engine.hook.Hook`: a hook would add a look-up to each operator, and Python looks for operators on the class only.
+The first use of an operator imports `phalanx.numpy.array_methods`, which installs functions of `phalanx.numpy` as
+methods of `Operators`, the common base of arrays and tracers. From then on `x + y` is a direct call. This is why the
+operators are not an `engine.hook.Hook`: a hook would add a look-up to each operator, and Python looks for operators on
+the class only.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DUNDERS = [
     *(f"__{name}__" for name in "neg pos abs invert round eq ne lt le gt ge getitem iter".split()),
 ]
 
-_PROVIDER = "phalanx.numpy"
+_PROVIDER = "phalanx.numpy.array_methods"
 
 
 class Operators(ArrayMethods):
@@ -56,7 +57,7 @@ class Operators(ArrayMethods):
         return shape[0]
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        return importlib.import_module(_PROVIDER)
+        return importlib.import_module("phalanx.numpy")
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError("arrays do not change in place: write x = x.at[index].set(value) instead of x[index] = value")

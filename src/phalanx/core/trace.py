@@ -36,7 +36,7 @@ from phalanx.core.error_classes import (
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, remove_dead_code
 from phalanx.core.primitive import Primitive, infer_result
 from phalanx.core.tangent import vector_space
-from phalanx.engine import traceback_filtering
+from phalanx.engine import pause_collector, traceback_filtering
 from phalanx.symbolic import Dim
 
 _new_tuple = tuple.__new__  # makes a NamedTuple without a Python call
@@ -452,22 +452,6 @@ class StagingTrace(Trace):
         makers.update((v, e) for e in eqns[count:] for v in e.outvars)
         self._makers = max(count, len(eqns)), makers
         return makers.get(var)
-
-
-@contextlib.contextmanager
-def pause_collector() -> Iterator[None]:
-    """Pause the cyclic garbage collector while a jaxpr grows.
-
-    All of a growing jaxpr is alive, but the collector would traverse it again and again: a third of the tracing time at
-    16,000 operations.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def trace_to_jaxpr(

@@ -25,6 +25,7 @@ from phalanx.engine.error_record import (
     TreeError as TreeError,
     example as example,
 )
+from phalanx.engine.garbage_collector import pause_collector as pause_collector
 from phalanx.engine.hook import Hook as Hook
 from phalanx.engine.mlir import (
     cached_per_context as cached_per_context,

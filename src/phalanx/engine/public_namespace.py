@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from phalanx.engine.garbage_collector import pause_collector
 from phalanx.engine.traceback_filtering import guard_namespace
 
 _STANDARD_LIBRARY = sys.stdlib_module_names - {"builtins"}
@@ -47,6 +48,7 @@ def publish(
     *,
     only: str = "",
     modules: str = "",
+    loads: str = "",
     also: str = "",
     lazy: Mapping[str, str] | None = None,
     guarded: Iterable[str] | None = None,
@@ -62,6 +64,7 @@ def publish(
       namespace: the globals of the module, complete.
       only: the public names, separated by spaces, of a package from which other packages import internal names too.
       modules: the submodules that are public, separated by spaces; they are imported on first use.
+      loads: submodules that are imported before the first lazy name, separated by spaces.
       also: further public names, separated by spaces: names that a module with definitions imports from others.
       lazy: names that are imported on first use: from the defining module, relative to the package or
         starting with `phalanx.`, to the names in it, separated by spaces. An entry `alias=name` gives a name of that
@@ -75,7 +78,7 @@ def publish(
       The `__getattr__` and `__dir__` of the module (PEP 562).
     """
     own = namespace["__name__"]
-    submodules = modules.split()
+    submodules, first = modules.split(), [f"{own}.{module}" for module in loads.split()]
     sources = {
         alias: (module if module.startswith("phalanx.") else f"{own}.{module}", origin or alias)
         for module, names in (lazy or {}).items()
@@ -89,21 +92,22 @@ def publish(
     namespace["__all__"] = public
 
     def adopt(name: str) -> None:
+        if copy_aliases:
+            _copy_alias(namespace, name)
         _adopt(namespace, name)
         if prepare is not None and isinstance(namespace[name], FunctionType):
             prepare(namespace[name])
 
     for name in public:
         if name in namespace:
-            thing = namespace[name]
-            if copy_aliases and isinstance(thing, FunctionType) and thing.__name__ != name:
-                namespace[name] = _copy_function(thing, name)
             adopt(name)
 
     def __getattr__(name: str) -> Any:
         if name in sources:
-            module, origin = sources[name]
-            namespace[name] = getattr(importlib.import_module(module), origin)  # The next look-up does not come here.
+            with pause_collector():
+                module, origin = sources[name]
+                *_, defining = map(importlib.import_module, (*first, module))
+                namespace[name] = getattr(defining, origin)  # Later look-ups do not come here.
             if guarded is None or name in guarded:
                 guard_namespace(namespace, (name,))
             adopt(name)
@@ -115,16 +119,20 @@ def publish(
     return __getattr__, lambda: list(public)
 
 
-def publish_names(namespace: dict[str, Any], names: Iterable[str]) -> None:
-    """Publish single names of a namespace that looks them up itself.
+def import_public(namespace: dict[str, Any], name: str, module: str, attribute: str) -> Any:
+    """Import a name of a namespace that has its own table of names, as `publish` imports lazy ones.
 
     Args:
-      namespace: the globals of the module.
-      names: the names, which are bound in it.
+      namespace: the globals of the module, in which the name is bound.
+      name: the public name.
+      module: the defining module.
+      attribute: the name in that module.
     """
-    guard_namespace(namespace, names)
-    for name in names:
-        _adopt(namespace, name)
+    with pause_collector():
+        namespace[name] = getattr(importlib.import_module(module), attribute)
+    guard_namespace(namespace, (name,))
+    _adopt(namespace, name)
+    return namespace[name]
 
 
 def _is_public(namespace: dict[str, Any], name: str) -> bool:
@@ -137,12 +145,17 @@ def _is_public(namespace: dict[str, Any], name: str) -> bool:
     return defined == namespace["__name__"]
 
 
-def _copy_function(function: FunctionType, name: str) -> FunctionType:
-    copied = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+def _copy_alias(namespace: dict[str, Any], name: str) -> None:
+    """Bind a name of a function that has another name to a copy of it."""
+    function = namespace[name]
+    if not isinstance(function, FunctionType) or function.__name__ == name:
+        return
+    namespace[name] = copied = FunctionType(
+        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
+    )
     copied.__kwdefaults__, copied.__annotations__ = function.__kwdefaults__, function.__annotations__
     copied.__doc__, copied.__qualname__, copied.__module__ = function.__doc__, name, function.__module__
     copied.__dict__.update(function.__dict__)
-    return copied
 
 
 def _adopt(namespace: dict[str, Any], name: str) -> None:

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from phalanx.core import Jaxpr, ShapedArray, Tracer, dce_jaxpr, dtypes, effects, leak_error, pause_collector
-from phalanx.engine import func, hlo, i64, ir, mlir, stablehlo
+from phalanx.core import Jaxpr, ShapedArray, Tracer, dce_jaxpr, dtypes, effects, leak_error
+from phalanx.engine import func, hlo, i64, ir, mlir, pause_collector, stablehlo
 from phalanx.export.dim_solver import Solution, solve_inputs
 from phalanx.export.program_mesh import DeclaredMesh, read_mesh
 from phalanx.export.safety_checks import DisabledSafetyCheck, check_custom_calls

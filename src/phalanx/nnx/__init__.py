@@ -378,16 +378,12 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> builtins.object:
-    if name in _MODULES:
-        value: builtins.object = importlib.import_module(_MODULES[name])
-    elif name in _NAMES:
-        module, attribute = _NAMES[name]
-        value = getattr(importlib.import_module(module), attribute)
-    else:
-        raise AttributeError(f"module 'phalanx.nnx' has no attribute {name!r}")
-    globals()[name] = value  # later accesses do not call this function
     if name in _NAMES:
-        importlib.import_module("phalanx.engine.public_namespace").publish_names(globals(), (name,))
+        namespaces = importlib.import_module("phalanx.engine.public_namespace")
+        return namespaces.import_public(globals(), name, *_NAMES[name])  # Later accesses do not call this function.
+    if name not in _MODULES:
+        raise AttributeError(f"module 'phalanx.nnx' has no attribute {name!r}")
+    globals()[name] = importlib.import_module(_MODULES[name])
     return globals()[name]
 
 

@@ -29,7 +29,7 @@ from phalanx.numpy.products import matrix_products
 from phalanx.numpy.reductions import array_reductions, moments
 from phalanx.numpy.shapes import diagonals, insertion, reshaping
 from phalanx.numpy.sorting import sort_and_search
-from phalanx.numpy.ufuncs import rounding, ufunc_table
+from phalanx.numpy.ufuncs import rounding, ufunc_methods as ufunc_methods, ufunc_table
 from phalanx.numpy.ufuncs.ufunc_dispatch import is_operand, make_eager_binary, make_operators
 from phalanx.runtime.array import Array
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec

@@ -30,7 +30,6 @@ from phalanx.core import (
     dtypes,
     effects,
     equation_sharding_rule,
-    pause_collector,
     physical_aval,
     preserve_wide_types,
     remove_dead_code,
@@ -38,7 +37,7 @@ from phalanx.core import (
     state,
     trace_to_jaxpr,
 )
-from phalanx.engine import Hook, func, hlo, i32, ir, mlir
+from phalanx.engine import Hook, func, hlo, i32, ir, mlir, pause_collector
 from phalanx.engine.callbacks import emit_sharding_inspection
 from phalanx.runtime.array import buffer_aval
 from phalanx.runtime.device_assignment import named_sharding
