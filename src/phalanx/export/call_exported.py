@@ -191,8 +191,7 @@ def _reshard_results(
 ) -> list[Array]:
     """Give results the exported sharding in their types, where it names Explicit axes of the program's mesh."""
     out = []
-    avals = list(map(get_aval, [*leaves, *results]))
-    sizes = choose_mesh_sizes(exported, mesh.shape, mesh.size, avals, f"call of exported {exported.fun_name}")
+    sizes = choose_mesh_sizes(exported, mesh.shape, mesh.size, f"call of exported {exported.fun_name}")
     for y, stored in zip(results, exported.out_shardings, strict=True):
         if isinstance(stored, NamedSharding) and (sizes or stored.mesh.shape) == mesh.shape:
             if set(stored.spec.axes) <= set(mesh.explicit_axes):
@@ -302,7 +301,6 @@ def _choose_mesh(ctx: LoweringContext, exported: ExportedProgram) -> tuple[Mesh 
         exported,
         None if declared is None else declared.sizes,
         module.num_partitions,
-        [*ctx.avals_in, *ctx.avals_out],
         f"call of exported {exported.fun_name}",
     )
     devices = np.array(module.device_assignment)

@@ -96,7 +96,7 @@ class Exported(ExportedProgram):
 
     def _with_devices(self, shardings: Sequence[StoredSharding], mesh: Mesh) -> tuple[Sharding | None, ...]:
         where = f"shardings of exported {self.fun_name}, argument mesh"
-        sizes = choose_mesh_sizes(self, mesh.shape, mesh.size, [*self.in_avals, *self.out_avals], where)
+        sizes = choose_mesh_sizes(self, mesh.shape, mesh.size, where)
         return tuple(with_devices(s, mesh, sizes) for s in shardings)
 
     def mlir_module(self) -> str:

@@ -9,14 +9,12 @@ of a call.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from phalanx.core import ShapedArray, ShardingError
+from phalanx.core import ShardingError
 from phalanx.engine.mlir import ir, sdy
 from phalanx.export.exported_program import ExportedProgram
-from phalanx.export.type_serialization import StoredSharding
-from phalanx.sharding import UNCONSTRAINED, NamedSharding
 
 
 class DeclaredMesh(NamedTuple):
@@ -43,11 +41,7 @@ def read_mesh(attribute: ir.Attribute) -> DeclaredMesh:
 
 
 def choose_mesh_sizes(
-    exported: ExportedProgram,
-    available: Mapping[Any, int] | None,
-    num_devices: int,
-    avals: Sequence[ShapedArray],
-    where: str,
+    exported: ExportedProgram, available: Mapping[Any, int] | None, num_devices: int, where: str
 ) -> dict[str, int] | None:
     """Choose the sizes of the mesh axes of a program for a number of devices.
 
@@ -55,7 +49,6 @@ def choose_mesh_sizes(
       exported: the program.
       available: the sizes of the axes of the caller's mesh, if it has one.
       num_devices: the number of devices of the call.
-      avals: the types of the arguments and results.
       where: the operation, for errors.
 
     Returns:
@@ -68,7 +61,7 @@ def choose_mesh_sizes(
     if exported.nr_devices == 1:
         return None
     try:
-        return _fit_sizes(exported, available, num_devices, avals, where)
+        return _fit_sizes(exported, available, num_devices, where)
     except ShardingError:
         if num_devices == exported.nr_devices:
             return None
@@ -76,11 +69,7 @@ def choose_mesh_sizes(
 
 
 def _fit_sizes(
-    exported: ExportedProgram,
-    available: Mapping[Any, int] | None,
-    num_devices: int,
-    avals: Sequence[ShapedArray],
-    where: str,
+    exported: ExportedProgram, available: Mapping[Any, int] | None, num_devices: int, where: str
 ) -> dict[str, int]:
     axes = exported.mesh_axes or ()
     names = [axis.name for axis in axes]
@@ -103,24 +92,7 @@ def _fit_sizes(
                 got=_format_sizes(sizes),
                 fix=f"call it on a mesh with {axis.name}={axis.size}, or export the function again with this mesh",
             )
-    leaves = [*exported.argument_names, *exported.result_names]
-    for name, sharding, aval in zip(leaves, [*exported.in_shardings, *exported.out_shardings], avals, strict=True):
-        _check_even(name, sharding, aval, sizes, where)
     return sizes
-
-
-def _check_even(name: str, sharding: StoredSharding, aval: ShapedArray, sizes: Mapping[str, int], where: str) -> None:
-    if not isinstance(sharding, NamedSharding):
-        return
-    for dim, (size, axes) in enumerate(zip(aval.shape, sharding.spec.axes_per_dim(aval.ndim), strict=True)):
-        used = {} if axes is UNCONSTRAINED else {axis: sizes[axis] for axis in axes}
-        if type(size) is int and size % math.prod(used.values()):
-            raise ShardingError(
-                where,
-                expected=f"sizes that divide dimension {dim} of {name}, of size {size}",
-                got=_format_sizes(used),
-                fix="call it on a mesh whose axes divide the dimensions that they shard",
-            )
 
 
 def _format_sizes(sizes: Mapping[str, int]) -> str:
