@@ -633,7 +633,7 @@ def test_specs_must_fit_the_mesh_and_the_arrays(over):
             P(),
             ShardingError,
             "shard_map of <lambda>, in_specs[0]: expected dimension 1 of a size divisible by 8, the size of 'x', 'y', "
-            "got f32[8,4].\n  Fix: pad dimension 1 to 8, or split another dimension.",
+            "got f32[8,4].\n  Fix: pass uneven='pad' to shard_map, which pads dimension 1 to 8, or split another dimension.",
         ),
         "kind": (
             "x",

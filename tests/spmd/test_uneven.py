@@ -304,7 +304,7 @@ def test_unreduced_terms_and_shard_map_need_even_shards(mesh):
         phalanx.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x)
     assert str(error.value).endswith(
         "in_specs[0]: expected dimension 0 of a size divisible by 8, the size of 'x', got f32[17,2].\n"
-        "  Fix: pad dimension 0 to 24, or split another dimension."
+        "  Fix: pass uneven='pad' to shard_map, which pads dimension 0 to 24, or split another dimension."
     )
     square = phalanx.make_mesh((4, 2), ("x", "y"))
     typed = phalanx.device_put(values(17, 2), NamedSharding(square, P("x")))
@@ -317,6 +317,85 @@ def test_unreduced_terms_and_shard_map_need_even_shards(mesh):
     assert str(error.value) == (
         "device_put, x: expected dimension 0 to be a multiple of 4, since P('x', unreduced={'y'}) splits it "
         "over 'x' (4), got size 17.\n  Fix: pad the dimension to 20, or use None for it in the spec."
+    )
+
+
+def share_of_rows(x):
+    """The softmax over all elements, whose sum must leave out the padding."""
+    is_row = jnp.arange(x.shape[0]) < lax.valid_size("x")
+    total = lax.psum(jnp.sum(jnp.exp(x), where=is_row[:, None]), "x")
+    return jnp.exp(x) / total, total, lax.valid_size("x")[None]
+
+
+def whole_share(x):
+    return jnp.exp(x) / jnp.exp(x).sum(), jnp.exp(x).sum()
+
+
+def test_shard_map_pads_blocks_and_cuts_results(mesh):
+    mapped = phalanx.shard_map(share_of_rows, mesh=mesh, in_specs=P("x"), out_specs=(P("x"), P(), P("x")), uneven="pad")
+    for rows, blocks in ((17, [3] * 5 + [2, 0, 0]), (16, [2] * 8), (9, [2] * 4 + [1, 0, 0, 0])):
+        value = values(rows, 3)
+        x = phalanx.device_put(value, NamedSharding(mesh, P("x")))
+        for out in (mapped(value), phalanx.jit(mapped)(x)):
+            for got, wanted in zip(out, whole_share(value), strict=False):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5)
+            assert out[2].tolist() == blocks  # a block of another size than those of the argument is not cut
+    assert collectives(mapped, x).bytes == 4
+    loss = lambda f: lambda x: jnp.sum(jnp.sin(f(x)[0]) * x) + f(x)[1]
+    np.testing.assert_allclose(
+        phalanx.jit(phalanx.grad(loss(mapped)))(x), phalanx.grad(loss(whole_share))(value), rtol=1e-4, atol=1e-5
+    )
+    stack = values(2, 5, 3)
+    np.testing.assert_allclose(phalanx.vmap(mapped)(stack)[0], phalanx.vmap(whole_share)(stack)[0], rtol=1e-5)
+    explicit = phalanx.make_mesh((8,), ("x",))
+    typed = phalanx.device_put(value, NamedSharding(explicit, P("x")))
+    without_specs = phalanx.shard_map(lambda x: x * 2, mesh=explicit, out_specs=P("x"), uneven="pad")
+    assert phalanx.typeof(without_specs(typed)).str_short() == "f32[9@x,3]"
+
+
+def test_shard_map_pads_several_dimensions_keys_and_references():
+    square = auto_mesh((4, 2), "xy")
+    pad = lambda f, ins, outs: phalanx.shard_map(f, mesh=square, in_specs=ins, out_specs=outs, uneven="pad")
+    value = values(5, 7)
+    np.testing.assert_array_equal(pad(lambda x: x.T * 2, P("x", "y"), P("y", "x"))(value), value.T * 2)
+    sizes = pad(lambda x: (x, lax.valid_size(("x", "y"))[None]), P(("x", "y")), P(("x", "y")))(np.ones(17))[1]
+    assert sizes.tolist() == [3, 3, 3, 3, 3, 2, 0, 0]
+    keys = phalanx.random.split(phalanx.random.key(0), 5)
+    draw = phalanx.vmap(phalanx.random.bits)
+    np.testing.assert_array_equal(pad(draw, P("x"), P("x"))(keys), draw(keys))
+    ref = phalanx.new_ref(jnp.arange(5.0))
+
+    def double(ref):
+        ref[...] *= 2
+
+    pad(double, P("x"), None)(ref)
+    assert ref[...].tolist() == [0, 2, 4, 6, 8]
+
+
+def test_blocks_of_several_sizes_are_refused_where_one_is_needed(mesh):
+    def check(f, text):
+        mapped = phalanx.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), uneven="pad")
+        with pytest.raises(ValueError) as error:
+            mapped(values(17), values(18))
+        assert str(error.value).endswith(text)
+
+    check(
+        lambda x, y: x + y,
+        ", result: expected arguments of one size, to which dimension 0, split over 'x', is cut, got the sizes 17, 18, "
+        "which have blocks of one size.\n"
+        "  Fix: pad these arguments to one size, or return their results from calls of their own.",
+    )
+    check(
+        lambda x, y: lax.valid_size("x"),
+        "lax.valid_size, argument size: expected the size of a dimension, unless arguments of shard_map(uneven='pad') "
+        "are split over 'x' and all of them have one size, got arguments of the sizes 17, 18.\n"
+        "  Fix: pass the size without padding, as in lax.valid_size('x', 17).",
+    )
+    with pytest.raises(ValueError) as error:
+        phalanx.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=P("x"), uneven="cut")
+    assert str(error.value) == (
+        "shard_map, argument uneven: expected None or \"pad\", got 'cut'.\n"
+        '  Fix: pass uneven="pad" for blocks that are padded to one size.'
     )
 
 

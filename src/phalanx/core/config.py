@@ -30,7 +30,14 @@ from phalanx.engine.environment_variables import option_variables, read_option_v
 
 _lock = threading.RLock()
 _declared: dict[str, Option] = {}
-_global_values: dict[str, Any] = {"mesh": None, "axes": (), "rows_share": False, "xla_metadata": (), "is_forked": False}
+_global_values: dict[str, Any] = {
+    "mesh": None,
+    "axes": (),
+    "split_sizes": (),
+    "rows_share": False,
+    "xla_metadata": (),
+    "is_forked": False,
+}
 _aliases: dict[str, str] = {"x64_enabled": "enable_x64", "platform_name": "platforms"}
 _contexts: Cache[tuple[Any, ...], Context] = Cache("core.contexts", weak="values")
 
@@ -39,9 +46,10 @@ class Context:
     """Everything outside a function that changes its trace; interned, so that equality is identity.
 
     Attributes are the options declared with `traced=True`, `mesh` (the mesh in context, or None), `axes` (the named
-    axes in scope), `rows_share` (whether each row of a `pmap` inside another mapped function runs on all devices of
-    that function), `xla_metadata` (the metadata that operations carry, as pairs of strings) and `is_forked` (whether
-    the process was forked after devices were started, so that no program compiled before can run).
+    axes in scope), `split_sizes` (inside `shard_map(uneven="pad")`, pairs of the axes that split a dimension of an
+    argument, and its size without padding), `rows_share` (whether each row of a `pmap` inside another mapped function
+    runs on all devices of that function), `xla_metadata` (the metadata that operations carry, as pairs of strings) and
+    `is_forked` (whether the process was forked after devices were started, so that no program compiled before can run).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_values")
@@ -233,7 +241,7 @@ class _Override(contextlib.ContextDecorator):
 
 
 class state_extra:
-    """Set `mesh`, `axes`, `rows_share` or `xla_metadata` of the context inside a `with` block.
+    """Set `mesh`, `axes`, `split_sizes`, `rows_share` or `xla_metadata` of the context inside a `with` block.
 
     Examples:
       >>> with state_extra(mesh="a mesh"):

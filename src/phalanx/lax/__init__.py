@@ -37,6 +37,7 @@ from phalanx.lax.collectives.named_axes import (
     axis_index as axis_index,
     axis_index_p as axis_index_p,
     axis_size as axis_size,
+    valid_size as valid_size,
 )
 from phalanx.lax.collectives.permute import ppermute as ppermute, ppermute_p as ppermute_p, pshuffle as pshuffle
 from phalanx.lax.collectives.pvary import pcast as pcast, pvary as pvary, pvary_p as pvary_p

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from phalanx.core import (
     ArgumentError,
@@ -40,6 +41,8 @@ from phalanx.core import (
 )
 from phalanx.custom_rules.rule_arguments import bind_positional
 from phalanx.engine import Cache, api_boundary
+from phalanx.lax import pad
+from phalanx.numpy import zeros
 from phalanx.sharding import UNSPECIFIED, AbstractMesh, Mesh, PartitionSpec, check_rank, check_spec
 from phalanx.spmd.alpha_equivalence import is_alpha_equivalent
 from phalanx.spmd.shard_map_primitive import REPLICATED, View, bind_shard_map
@@ -60,6 +63,7 @@ def shard_map(
     check_vma: bool = True,
     check_rep: bool | None = None,
     auto: Collection = (),
+    uneven: Literal["pad"] | None = None,
 ) -> Callable:
     """Map a function over shards of its arguments, with one call per device of a mesh.
 
@@ -78,6 +82,11 @@ def shard_map(
         device differentiates independently, as under `vmap`.
       check_rep: former name of `check_vma`.
       auto: the mesh axes over which `f` is not mapped, as an alternative to `axis_names`.
+      uneven: how to split dimensions whose size the number of devices does not divide; by default they are refused.
+        With "pad", every device receives a block of the size rounded up, padded with zeros at the end. In `f`,
+        `lax.valid_size(axis)` is the number of elements without padding; sums over the dimension must leave out the
+        others. A result that is split over the same axes into blocks of the same size is cut to the size of the
+        argument.
 
     Returns:
       A function of unsharded arrays, which can be called eagerly, compiled, differentiated, vectorized and nested. It
@@ -88,7 +97,8 @@ def shard_map(
 
     Raises:
       ShardingError: there is no mesh, a spec does not fit the mesh or an array, or a result varies over an axis that
-        is not in its spec.
+        is not in its spec; or with `uneven`, arguments of several sizes have blocks of the size of a result.
+      ArgumentError: `uneven` is neither None nor "pad".
       TreeError: the specs are not a tree prefix of the arguments or of the result.
 
     Examples:
@@ -101,6 +111,10 @@ def shard_map(
       ...     return x / total, total
       >>> [y.tolist() for y in share(jnp.array([1.0, 3.0]))]
       [[0.25, 0.75], 4.0]
+      >>> def count(x):
+      ...     return phalanx.lax.valid_size("x")[None]
+      >>> shard_map(count, mesh=mesh, in_specs=P("x"), out_specs=P("x"), uneven="pad")(jnp.ones(7)).tolist()
+      [7]
     """
     options = dict(
         mesh=mesh,
@@ -110,10 +124,18 @@ def shard_map(
         check_vma=check_vma,
         check_rep=check_rep,
         auto=auto,
+        uneven=uneven,
     )
     if f is None:
         return lambda fun: shard_map(fun, **options)
     check_function("shard_map, argument f", f)
+    if uneven not in (None, "pad"):
+        raise ArgumentError(
+            "shard_map, argument uneven",
+            expected='None or "pad"',
+            got=repr(uneven),
+            fix='pass uneven="pad" for blocks that are padded to one size',
+        )
     mapped = _Mapped(f, options, check_vma if check_rep is None else check_rep)
 
     @api_boundary
@@ -207,6 +229,8 @@ class _Mapped:
         avals = tuple(get_aval(x) for x in leaves)
         if any(isinstance(x, Ref) for x in leaves):
             return self._call_with_refs(args, leaves, tree)
+        if self.options["uneven"]:
+            return self._call_padded(args, leaves, tree)
         key = (tree, avals, state.context)
         concretized: list = []
         # Traced in every call, since what the function reads outside of its arguments may have changed.
@@ -222,6 +246,50 @@ class _Mapped:
         return tree_unflatten(
             traced.out_tree, bind_shard_map(traced.program, leaves, traced.ins, traced.outs, traced.view)
         )
+
+    def _call_padded(self, args: tuple, leaves: list, tree: PyTreeDef) -> Any:
+        """Map over arguments that are padded to blocks of one size, and cut the results."""
+        view = self._view()
+        blocks: dict[tuple, set] = defaultdict(set)  # sizes by the axes that split them, and by the size of a block
+        split = set()
+
+        def fill(x: Any, spec: PartitionSpec) -> Any:
+            aval, widths = get_aval(x), []
+            for size, axes in zip(aval.shape, spec.axes_per_dim(aval.ndim), strict=True):
+                parts = view.mesh.num_parts(axes)
+                if axes:
+                    blocks[axes, -(-size // parts)].add(size)
+                    split.add((axes, size))
+                widths.append((0, -size % parts, 0))
+            return _resize(x, widths)
+
+        specs = self._specs("in_specs", args, list(map(get_aval, leaves)), view)
+        padded = list(map(fill, leaves, specs))
+        with state_extra(split_sizes=tuple(sorted(split))):
+            out = self._even(tree_unflatten(tree, padded), {})
+        results, out_tree = tree_flatten(out)
+        specs = self._specs("out_specs", out, list(map(get_aval, results)), view)
+
+        def cut(i: int, y: Any, spec: PartitionSpec) -> Any:
+            aval, widths = get_aval(y), []
+            for dim, (size, axes) in enumerate(zip(aval.shape, spec.axes_per_dim(aval.ndim), strict=True)):
+                sizes = blocks.get((axes, size // view.mesh.num_parts(axes)), {size})
+                if len(sizes) > 1:
+                    raise ShardingError(
+                        f"{self.what}, result{leaf_path(out_tree, i)}",
+                        expected=f"arguments of one size, to which dimension {dim}, split over {_names(axes)}, is cut",
+                        got=f"the sizes {', '.join(map(str, sorted(sizes)))}, which have blocks of one size",
+                        fix="pad these arguments to one size, or return their results from calls of their own",
+                    )
+                widths.append((0, max(sizes) - size, 0))
+            return _resize(y, widths)
+
+        return tree_unflatten(out_tree, list(map(cut, range(len(results)), results, specs)))
+
+    @functools.cached_property
+    def _even(self) -> _Mapped:
+        """The function mapped over shards of equal size."""
+        return _Mapped(self.fun, self.options | {"uneven": None}, self.check)
 
     def _call_with_refs(self, args: tuple, leaves: list, tree: PyTreeDef) -> Any:
         """Map over the values of references; a device reads and writes its shard, as the spec of the reference says."""
@@ -368,7 +436,7 @@ class _Mapped:
             flat = broadcast_prefix(prefix, tree, what=where, is_leaf=is_spec, lists_as_tuples=True)
             rows = zip(flat, avals, places, strict=True)
             specs = tuple([_check_spec(spec, aval, view, place, is_input) for spec, aval, place in rows])
-        if is_input:
+        if is_input and not self.options["uneven"]:
             for spec, aval, place in zip(specs, avals, places, strict=True):
                 _check_even(spec, aval, view, place)
         return specs
@@ -423,6 +491,11 @@ def _spec_in_type(aval: ShapedArray, view: View, where: Callable[[], str]) -> Pa
     return spec
 
 
+def _resize(x: Any, widths: Sequence[tuple[int, int, int]]) -> Any:
+    """Pad dimensions with zeros at the end, or cut them; an array that keeps its shape is returned as it is."""
+    return pad(x, zeros((), get_aval(x).dtype), widths) if any(map(any, widths)) else x
+
+
 def _check_even(spec: PartitionSpec, aval: ShapedArray, view: View, where: Callable[[], str]) -> None:
     """Check that all devices receive shards of one size."""
     for dim, axes in enumerate(spec.dims):
@@ -432,7 +505,8 @@ def _check_even(spec: PartitionSpec, aval: ShapedArray, view: View, where: Calla
                 where(),
                 expected=f"dimension {dim} of a size divisible by {parts}, the size of {_names(axes)}",
                 got=aval.str_short(),
-                fix=f"pad dimension {dim} to {-(-aval.shape[dim] // parts) * parts}, or split another dimension",
+                fix=f"pass uneven='pad' to shard_map, which pads dimension {dim} to "
+                f"{-(-aval.shape[dim] // parts) * parts}, or split another dimension",
             )
 
 

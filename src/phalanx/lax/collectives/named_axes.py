@@ -28,10 +28,11 @@ from phalanx.core import (
     current_scope,
     get_aval,
     inner_jaxprs,
+    state,
 )
 from phalanx.engine.mlir import ir
 from phalanx.lax.collectives.replica_groups import ReplicaGroups, axis_index_of_device
-from phalanx.lax.elementwise import add_p, mul_p
+from phalanx.lax.elementwise import add_p, clamp, mul_p
 from phalanx.lax.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from phalanx.lax.indexing.static_slice import slice_in_dim
 from phalanx.lax.shape import add_dim, drop_dims, reshape_p
@@ -435,3 +436,42 @@ def axis_size(axis_name: AxisName) -> Any:
       [0.25, 0.25, 0.25, 0.25]
     """
     return resolve_axis_names("lax.axis_size", axis_name).count
+
+
+def valid_size(axis_name: AxisName, size: int | None = None) -> Any:
+    """The number of elements of this member along a dimension that a named axis splits, padding not counted.
+
+    A dimension of `size` elements over `n` members is split into blocks of `ceil(size / n)`. The last blocks may have
+    fewer elements, or none; `shard_map(..., uneven="pad")` fills them with zeros.
+
+    Args:
+      axis_name: the name of an axis in scope, or the names of several that split the dimension together.
+      size: the size of the whole dimension; by default that of the arguments of `shard_map(..., uneven="pad")`.
+
+    Returns:
+      The number, `i32[]`, which differs between members.
+
+    Raises:
+      UnboundAxisError: no such axis is in scope.
+      ArgumentError: `size` is not given, and the axis splits no dimension of an argument, or dimensions of several
+        sizes.
+
+    Examples:
+      >>> import phalanx
+      >>> from phalanx import lax
+      >>> phalanx.vmap(lambda x: lax.valid_size("i", 5), axis_name="i")(phalanx.numpy.ones(4)).tolist()
+      [2, 2, 1, 0]
+    """
+    scope = resolve_axis_names("lax.valid_size", axis_name)
+    names = axis_name if isinstance(axis_name, tuple | list) else (axis_name,)
+    sizes = {n for axes, n in state.context.split_sizes if axes == tuple(names)} if size is None else {size}
+    if len(sizes) != 1:
+        raise ArgumentError(
+            "lax.valid_size, argument size",
+            expected="the size of a dimension, unless arguments of shard_map(uneven='pad') are split over "
+            f"{axis_name!r} and all of them have one size",
+            got=f"arguments of the sizes {', '.join(map(str, sorted(sizes)))}" if sizes else "no such argument",
+            fix=f"pass the size without padding, as in lax.valid_size({axis_name!r}, 17)",
+        )
+    block = -(-max(sizes) // scope.count)
+    return clamp(0, max(sizes) - axis_index(axis_name) * block, block)
