@@ -9,7 +9,7 @@ JOBS ?= 2
 # Each process takes whole files, in the order that conftest.py gives them.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check lint metrics bench docs format clean fuzz ecosystem
+.PHONY: help demo test check lint metrics bench docs format clean fuzz processes ecosystem
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make metrics figures of the library's language and order, beside their targets"
 	@echo "make bench   measure Phalanx beside JAX in one run"
 	@echo "make fuzz    fuzz the reader of exported programs, and compare random programs over meshes (SECONDS_OF_FUZZING=600, each)"
+	@echo "make processes  install Slurm and Open MPI (Debian, as root) and Ray, and start a training run with each"
 	@echo "make ecosystem  run 20 libraries that import jax, without it, beside JAX (ARGS: --libraries optax,equinox)"
 	@echo "make docs    build the documentation into site/"
 
@@ -58,6 +59,11 @@ bench: $(VENV)/installed-bench
 fuzz: $(VENV)/installed-fuzz
 	PYTHONPATH=. $(BIN)/python -m tests.export.fuzz $${SECONDS_OF_FUZZING:-600} $(ARGS)
 	PYTHONPATH=. PHALANX_NUM_CPU_DEVICES=8 $(BIN)/python -m tests.spmd.random_programs $${SECONDS_OF_FUZZING:-600} $(ARGS)
+
+processes: $(VENV)/installed-launchers
+	command -v srun slurmctld slurmd munged mpirun >/dev/null || { apt-get update && \
+	  apt-get install --yes --no-install-recommends slurmctld slurmd slurm-client munge openmpi-bin; }
+	$(BIN)/python -m pytest tests/launchers/launcher_checks.py $(ARGS)
 
 # Makes one virtual environment without jax and one with it; takes an hour or more.
 ecosystem: | $(BIN)/python

@@ -1,5 +1,8 @@
 """Reading the facts about a cluster from the variables that launchers set."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from phalanx.distributed.cluster_detection import detect
@@ -99,3 +102,24 @@ def test_each_process_of_a_machine_takes_the_gpu_of_its_number():
     assert _choose_local_devices(None, None, {}) is None
     assert _choose_local_devices(0, 2, {}) == (0,)
     assert _choose_local_devices([0, 1], 2, {}) == (0, 1)
+
+
+def test_the_jobset_of_the_guide_has_the_fields_that_are_read():
+    yaml = pytest.importorskip("yaml")
+    guide = Path(__file__).parents[2] / "docs/several_processes.md"
+    jobset = yaml.safe_load(re.search(r"```yaml\n(.*?)```", guide.read_text(), re.S)[1])
+    assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    job = workers["template"]["spec"]
+    assert job["completionMode"] == "Indexed" and job["completions"] == job["parallelism"]
+    (container,) = job["template"]["spec"]["containers"]
+    environ = {each["name"]: each["value"] for each in container["env"]}
+    # JobSet names a Pod by the numbers of its Job and of the Pod in it, in a subdomain with the name of the JobSet.
+    name = jobset["metadata"]["name"]
+    found = detect(environ | {"JOB_COMPLETION_INDEX": "3"}, UNKNOWN)
+    assert found == {
+        "coordinator_address": f"{name}-{workers['name']}-0-0.{name}:6000",
+        "num_processes": job["completions"],
+        "process_id": 3,
+        "local_process_id": None,
+    }
