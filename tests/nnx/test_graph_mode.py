@@ -122,6 +122,9 @@ CALLS = {
     "graphdef": lambda m: nnx.graphdef(m, graph=False),
     "clone": lambda m: nnx.clone(m, graph=False),
     "iter_graph": lambda m: list(nnx.iter_graph(m, graph=False)),
+    "iter_children": lambda m: nnx.iter_children(m, graph=False),
+    "iter_module_children": lambda m: nnx.iter_module_children(m, graph=False),
+    "view_info": lambda m: nnx.view_info(m, graph=False),
     "map": lambda m: nnx.map(lambda path, x: x, m, graph=False),
     "jit": nnx.jit(lambda m: None, graph=False),
     "vmap": nnx.vmap(lambda m: None, in_axes=None, axis_size=2, graph=False),
@@ -148,6 +151,29 @@ def test_tree_mode_refuses_a_shared_variable(name):
         f"{name}, graph=False: expected a tree, in which each variable occurs once, got the Variable at {places}.\n"
         "  Fix: pass graph=True, which preserves shared references, or create a second variable with nnx.clone."
     )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.set_attributes(kind="new", graph=False),
+        lambda m: nnx.as_abstract(m, graph=False),
+        lambda m: nnx.EMA(m, 0.9, graph=False),
+        lambda m: nnx.reseed(m, default=0, graph=False),
+        lambda m: nnx.get_abstract_model(lambda: m, None, graph=False),
+    ],
+)
+def test_functions_that_call_others_pass_the_mode_on(call):
+    model = shared()
+    with pytest.raises(ArgumentError, match="in which each variable occurs once, got the Variable at a again at b"):
+        call(model)
+    with nnx.set_graph_mode(False), pytest.raises(ArgumentError, match="the Variable at a again at b"):
+        model.set_attributes(kind="new")
+
+
+def test_an_abstract_model_shares_the_variables_that_the_model_shares():
+    model = nnx.as_abstract(nnx.eval_shape(shared), None)
+    assert model.a is model.b
 
 
 def test_tree_mode_refuses_cycles_and_classes_that_are_no_pytree_nodes():

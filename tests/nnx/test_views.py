@@ -30,14 +30,27 @@ def test_set_view_defines_the_options_of_a_view():
     assert (model.messages, model.drop.deterministic) == (0, False)
     assert nnx.with_attributes(model, messages=2).messages == 2
     with pytest.raises(
-        ArgumentError, match=r"^view: expected attributes or parameters of set_view of some module, got pitch\."
+        ArgumentError,
+        match=r"^view: expected parameters of set_view of some module, got rate\.\n"
+        r"  Fix: correct the name or the filter \(nnx.view_info\(model\) lists the names\), change other attributes with "
+        r"nnx.with_attributes, or pass raise_if_not_found=False\.$",
     ):
-        nnx.view(model, pitch=1)
+        nnx.view(model, rate=0.1)
+    assert nnx.view(model, rate=0.1, raise_if_not_found=False).drop.rate == 0.5
+
+
+def test_set_view_with_any_options_receives_all_of_them():
+    class Thermostat(nnx.Module):
+        def set_view(self, **options):
+            self.options = options
+
+    view = nnx.view([Thermostat(), nnx.Dropout(0.5)], deterministic=True, celsius=20)
+    assert view[0].options == {"deterministic": True, "celsius": 20} and view[1].deterministic
 
 
 def test_view_info_lists_the_options_of_each_class():
     assert nnx.view_info(Loud()) == (
-        "Dropout:\n  deterministic: bool\n    disable dropout.\n"
+        "Dropout:\n  deterministic: bool | None = None\n    whether to return the input unchanged.\n"
         "Loud:\n  volume: int | None = None\n    how many messages there are\n    for a call."
     )
     assert nnx.view_info(Loud(), only=nnx.Dropout).startswith("Dropout") and nnx.view_info(nnx.Module()) == ""

@@ -177,18 +177,16 @@ class Module(Pytree):
         Args:
           *filters: the modules to consider; all if omitted.
           raise_if_not_found: whether to raise an error for attributes that no module has.
+          graph: False for the tree mode, in which shared variables are errors; None for the default of
+            `set_graph_mode`.
           **attributes: values by name.
 
         Raises:
           ArgumentError: no module has one of the attributes.
         """
-        split_merge.set_attributes(
-            self,
-            *filters,
-            raise_if_not_found=raise_if_not_found,
-            where=f"{type(self).__name__}.set_attributes",
-            **attributes,
-        )
+        where = f"{type(self).__name__}.set_attributes"
+        # A tuple of filters matches if any of them does.
+        split_merge.set_attributes(where, self, filters or ..., raise_if_not_found, graph, attributes)
 
     def iter_modules(self) -> Iterator[tuple[Path, Module]]:
         """Iterate over this module and all modules inside it, children before their parents.
@@ -249,6 +247,7 @@ def iter_children(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tup
       >>> [name for name, child in nnx.iter_children(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))]
       ['bias', 'kernel']
     """
+    split_merge.check_mode("iter_children", node, graph)
     return ((key, value) for key, value in iter_entries(node) if is_root(value))
 
 
@@ -267,4 +266,5 @@ def iter_module_children(node: PyTree, /, *, graph: bool | None = None) -> Itera
       >>> [(i, type(module).__name__) for i, module in nnx.iter_module_children([nnx.Dropout(0.5)])]
       [(0, 'Dropout')]
     """
-    return ((key, value) for key, value in iter_children(node) if isinstance(value, Module))
+    split_merge.check_mode("iter_module_children", node, graph)
+    return ((key, value) for key, value in iter_entries(node) if isinstance(value, Module))

@@ -395,10 +395,10 @@ def restore_rngs(backups: SplitBackups, /) -> None:
         stream.key.value, stream.count.value = key, count
 
 
-def _iter_streams(node: PyTree, only: Filter = ...) -> Iterator[tuple[Path, RngStream]]:
+def _iter_streams(node: PyTree, only: Filter, graph: bool | None) -> Iterator[tuple[Path, RngStream]]:
     """Iterate over the streams in a module whose keys a filter matches, with their paths."""
     predicate = to_predicate(only)
-    for path, value in iter_graph(node):
+    for path, value in iter_graph(node, graph=graph):
         if isinstance(value, RngStream) and predicate((*path, "key"), value.key):
             yield path, value
 
@@ -413,14 +413,14 @@ def _replace_keys(
     """
     if not mode.updates:
         copy = clone(node, variables=False, graph=mode.graph)
-        for path, stream in list(_iter_streams(copy, only)):
+        for path, stream in list(_iter_streams(copy, only, mode.graph)):
             key = new_key(path, stream, stream())
             stream.key, stream.count = stream.key.copy(), stream.count.copy()
             stream.set_key(key)
         return copy
     # Saved after the draw of the new key, so that restored streams do not repeat that draw.
     backups = []
-    for path, stream in _iter_streams(node, only):
+    for path, stream in _iter_streams(node, only, mode.graph):
         key = stream()
         backups.append((stream, stream.key.value, stream.count.value))
         stream.set_key(new_key(path, stream, key))
@@ -566,7 +566,7 @@ def reseed(
         )
     # Drawing from a new `Rngs` gives a different key to each stream of the same name.
     source = Rngs(**stream_keys)
-    for path, stream in _iter_streams(node):
+    for path, stream in _iter_streams(node, ..., graph):
         if stream.tag not in stream_keys:
             continue
         key, shape = source[stream.tag](), stream.key.value.shape
@@ -628,7 +628,7 @@ def with_rngs(
     forked = fork if isinstance(fork, list | tuple) else () if fork is None else (fork,)
     copy = clone(node, variables=False, graph=graph)
     # A list, since the loop changes the modules that the iterator traverses.
-    for path, stream in list(_iter_streams(copy, only)):
+    for path, stream in list(_iter_streams(copy, only, graph)):
         if (count := _get_count(split, path, stream)) is not None:
             new = stream.split(count)
         elif (count := _get_count(broadcast, path, stream)) is not None:

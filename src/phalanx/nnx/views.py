@@ -1,13 +1,12 @@
 """Views: models that share their variables with another model, and differ in static attributes such as modes.
 
-A module may define a method `set_view`, which sets the attributes that a view can change. For modules without this
-method, the attributes themselves are set.
+The method `set_view` of a module sets the options that a view can change; its parameters are their names.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from phalanx.core import ArgumentError
@@ -15,12 +14,6 @@ from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import clone, iter_objects, set_attributes
 from phalanx.nnx.objects import Pytree
 from phalanx.typing import PyTree
-
-# Descriptions of the modes of the library's layers, which are plain attributes.
-_MODES = {
-    "deterministic": "disable dropout.",
-    "use_running_average": "normalize with the running statistics instead of those of the input.",
-}
 
 
 def view(
@@ -31,15 +24,15 @@ def view(
     Args:
       node: a module, or a tree of modules.
       only: the modules to change.
-      raise_if_not_found: whether to raise an error for names that no module has.
-      **kwargs: values by name: parameters of `set_view` for modules with this method, attributes for other modules.
+      raise_if_not_found: whether to raise an error for options that no module has.
+      **kwargs: values by option, for the methods `set_view` with a parameter of this name.
       graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       The module, or the tree of modules.
 
     Raises:
-      ArgumentError: no module has an attribute or a parameter of `set_view` of a name.
+      ArgumentError: no method `set_view` has a parameter of a name.
 
     Examples:
       >>> from phalanx import nnx
@@ -49,22 +42,18 @@ def view(
     """
     out = clone(node, variables=False, graph=graph)
     remaining = set(kwargs)
-    for module in iter_objects(out, only):
-        # `set_view` has precedence over attributes of the same name.
-        options = _get_options(module).keys() & kwargs.keys()
-        if options:
-            module.set_view(**{k: kwargs[k] for k in options})
-        attributes = {name for name in kwargs.keys() - options if hasattr(module, name)}
-        for name in attributes:
-            setattr(module, name, kwargs[name])
-        remaining -= options | attributes
+    for module, options in _iter_options("view", out, only, graph):
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in options)
+        names = kwargs.keys() if takes_any else kwargs.keys() & {p.name for p in options}
+        module.set_view(**{name: kwargs[name] for name in names})
+        remaining -= names
     if remaining and raise_if_not_found:
         raise ArgumentError(
             "view",
-            expected="attributes or parameters of set_view of some module",
+            expected="parameters of set_view of some module",
             got=", ".join(sorted(remaining)),
-            fix="correct the name or the filter (nnx.view_info(model) lists the names), or pass "
-            "raise_if_not_found=False",
+            fix="correct the name or the filter (nnx.view_info(model) lists the names), change other attributes with "
+            "nnx.with_attributes, or pass raise_if_not_found=False",
         )
     return out
 
@@ -94,7 +83,7 @@ def with_attributes(
       (0.1, 0.5)
     """
     out = clone(node, variables=False, graph=graph)
-    set_attributes(out, only, raise_if_not_found=raise_if_not_found, where="with_attributes", **kwargs)
+    set_attributes("with_attributes", out, only, raise_if_not_found, graph, kwargs)
     return out
 
 
@@ -113,32 +102,31 @@ def view_info(node: PyTree, /, *, only: Filter = ..., graph: bool | None = None)
       >>> from phalanx import nnx
       >>> print(nnx.view_info(nnx.Dropout(0.5)))
       Dropout:
-        deterministic: bool
-          disable dropout.
+        deterministic: bool | None = None
+          whether to return the input unchanged.
     """
     by_class: dict[str, list[str]] = {}
-    for module in iter_objects(node, only):
-        lines = []
-        for name, parameter in _get_options(module).items():
-            lines.append(f"  {name}: {_format_annotation(parameter.annotation)} = {parameter.default!r}")
-            lines += [f"    {line}" for line in _get_argument_doc(type(module).set_view, name)]
-        modes = [f"  {k}: bool\n    {text}" for k, text in _MODES.items() if hasattr(module, k)]
-        if lines or modes:
-            by_class.setdefault(type(module).__qualname__, lines or modes)
+    for module, options in _iter_options("view_info", node, only, graph):
+        lines = by_class[type(module).__qualname__] = []
+        for option in options:
+            lines.append(f"  {_format_option(option)}")
+            lines += [f"    {line}" for line in _get_argument_doc(type(module).set_view, option.name)]
     return "\n".join(line for name in sorted(by_class) for line in (f"{name}:", *by_class[name]))
 
 
-def _get_options(module: Pytree) -> dict[str, inspect.Parameter]:
-    """The parameters of `set_view`, if the class has this method."""
-    set_view = getattr(type(module), "set_view", None)
-    parameters = [] if set_view is None else list(inspect.signature(set_view).parameters.values())[1:]
-    return {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+def _iter_options(
+    where: str, node: PyTree, only: Filter, graph: bool | None
+) -> Iterator[tuple[Pytree, list[inspect.Parameter]]]:
+    """Iterate over the modules with a method `set_view`, and its parameters."""
+    for module in iter_objects(where, node, only, graph):
+        if hasattr(module, "set_view"):
+            yield module, list(inspect.signature(module.set_view).parameters.values())
 
 
-def _format_annotation(annotation: Any) -> str:
-    if annotation is inspect.Parameter.empty:
-        return "any value"
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+def _format_option(option: inspect.Parameter) -> str:
+    kind = option.annotation if isinstance(option.annotation, str) else inspect.formatannotation(option.annotation)
+    text = option.name if option.annotation is option.empty else f"{option.name}: {kind}"
+    return text if option.default is option.empty else f"{text} = {option.default}"
 
 
 def _get_argument_doc(function: Callable, name: str) -> list[str]:

@@ -51,10 +51,14 @@ def _get_state(graph: Graph, node: PyTree) -> Any:
 
 def _get_graph(where: str, node: PyTree, graph: bool | None) -> Graph:
     """The graph of a node, after a check in tree mode."""
-    found = get_graph(node)
+    check_mode(where, node, graph)
+    return get_graph(node)
+
+
+def check_mode(where: str, node: PyTree, graph: bool | None) -> None:
+    """Check in tree mode that a node is a tree; `where` is the caller, for error messages."""
     if is_tree_mode(graph):
-        check_is_tree(where, found.definition)
-    return found
+        check_is_tree(where, get_graph(node).definition)
 
 
 def _get_definition(found: Graph, graph: bool | None) -> GraphDef:
@@ -432,8 +436,7 @@ def iter_graph(node: PyTree, /, *, graph: bool | None = None) -> Iterator[tuple[
       >>> [path for path, _ in nnx.iter_graph({"a": [nnx.Param(1.0)]})]
       [('a', 0), ('a',), ()]
     """
-    if is_tree_mode(graph):
-        check_is_tree("iter_graph", get_graph(node).definition)
+    check_mode("iter_graph", node, graph)
     yield from _iter_postorder(node, (), set())
 
 
@@ -447,8 +450,9 @@ def _iter_postorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, 
     yield path, x
 
 
-def iter_objects(node: PyTree, only: Filter) -> Iterator[Any]:
-    """Iterate over the objects in a graph that a filter matches."""
+def iter_objects(where: str, node: PyTree, only: Filter, graph: bool | None) -> Iterator[Any]:
+    """Iterate over the objects in a graph that a filter matches; `where` is the caller, for error messages."""
+    check_mode(where, node, graph)
     predicate = to_predicate(only)
     return (x for path, x in _iter_postorder(node, (), set()) if isinstance(x, Pytree) and predicate(path, x))
 
@@ -624,11 +628,12 @@ def _apply(self: GraphDef, state: Mapping, *states: Mapping) -> Any:
 GraphDef.apply = _apply
 
 
-def set_attributes(node: PyTree, *filters: Filter, raise_if_not_found: bool = True, where: str, **values: Any) -> None:
+def set_attributes(
+    where: str, node: PyTree, filters: Filter, raise_if_not_found: bool, graph: bool | None, values: Mapping[str, Any]
+) -> None:
     """Set attributes of all modules in a graph that have them; `where` is the caller, for error messages."""
     remaining = set(values)
-    # A tuple of filters matches if any of them does.
-    for module in iter_objects(node, filters or ...):
+    for module in iter_objects(where, node, filters, graph):
         for name, value in values.items():
             if hasattr(module, name):
                 remaining.discard(name)

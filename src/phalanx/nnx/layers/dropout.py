@@ -140,3 +140,11 @@ class Dropout(Layer):
             return jnp.zeros_like(inputs)
         key = draw_key(self, self.rngs if rngs is None else rngs, self.rng_collection)
         return drop_elements(key, inputs, self.rate, tuple(d % inputs.ndim for d in self.broadcast_dims))
+
+    def set_view(self, deterministic: bool | None = None) -> None:
+        """Set the options that `nnx.view` can change.
+
+        Args:
+          deterministic: whether to return the input unchanged.
+        """
+        self._set_options(deterministic=deterministic)

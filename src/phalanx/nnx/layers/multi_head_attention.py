@@ -17,7 +17,7 @@ from phalanx.lax.contraction.precision import PrecisionLike
 from phalanx.nnx.layers.dropout import draw_key, fork_stream
 from phalanx.nnx.layers.linear_layers import LinearGeneral
 from phalanx.nnx.layers.norm_layers import LayerNorm
-from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, lecun_normal, promote_dtype, without_none, zeros_init
+from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, lecun_normal, promote_dtype, zeros_init
 from phalanx.nnx.module import Module
 from phalanx.nnx.rngs import Rngs, RngStream
 from phalanx.nnx.variable_types import Cache, Intermediate
@@ -568,8 +568,7 @@ class MultiHeadAttention(Layer):
           batch_size: the number of sequences in a new cache; requires max_length.
           max_length: the maximum length of decoded sequences.
         """
-        for name, value in without_none(deterministic=deterministic, decode=decode).items():
-            setattr(self, name, value)
+        self._set_options(deterministic=deterministic, decode=decode)
         if batch_size is not None and max_length is not None:
             batch = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
             self.init_cache((*batch, max_length, self.in_features))

@@ -285,6 +285,14 @@ class BatchNorm(_Normalization):
             self.promote_dtype,
         )
 
+    def set_view(self, use_running_average: bool | None = None) -> None:
+        """Set the options that `nnx.view` can change.
+
+        Args:
+          use_running_average: whether to use the running averages without updating them.
+        """
+        self._set_options(use_running_average=use_running_average)
+
 
 class LayerNorm(_Normalization):
     """Normalize the features of each example.

@@ -168,6 +168,10 @@ class Layer(Module):
         for name in names.split():
             setattr(self, name, arguments[name])
 
+    def _set_options(self, **options: Any) -> None:
+        """Set the attributes for which a value other than None is given."""
+        self._store_options(options, " ".join(without_none(**options)))
+
     def _make_bias(
         self,
         use_bias: bool,

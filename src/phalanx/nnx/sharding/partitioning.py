@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from phalanx.core import ShapeDtypeStruct, Tracer, state
-from phalanx.nnx.graphlib import merge, split
+from phalanx.nnx.graphlib import Path, map, merge, split
 from phalanx.nnx.objects import Pytree
 from phalanx.nnx.sharding.logical_axis_rules import DimNames, get_spec, using_eager_sharding
 from phalanx.nnx.transforms.lifted_eval_shape import eval_shape
@@ -172,7 +172,7 @@ def abstract_with_sharding(tree: PyTree, mesh: Mesh | None = MISSING, *, graph: 
       tree: a state or a module of arrays or shapes.
       mesh: the mesh; if omitted, that in the metadata of each variable, or else the mesh in context. Without a mesh,
         the shapes have no shardings.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       A tree of `ShapeDtypeStruct`s.
@@ -184,7 +184,7 @@ def abstract_with_sharding(tree: PyTree, mesh: Mesh | None = MISSING, *, graph: 
       {'w': ShapeDtypeStruct(shape=(3,), dtype=float32)}
     """
 
-    def convert(x: Any) -> Any:
+    def convert(path: Path, x: Any) -> Any:
         over = state.context.mesh if mesh is MISSING else mesh
         if mesh is MISSING and isinstance(x, Variable):
             over = x.get_metadata("mesh", over)
@@ -193,7 +193,7 @@ def abstract_with_sharding(tree: PyTree, mesh: Mesh | None = MISSING, *, graph: 
         shardings = get_named_sharding(x, over)
         return tree_map(lambda leaf, s: ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=s), x, shardings)
 
-    return tree_map(convert, tree, is_leaf=is_variable)
+    return map(convert, tree, graph=graph)
 
 
 as_abstract = abstract_with_sharding
@@ -205,7 +205,7 @@ def get_abstract_model(init_fn: Callable[[], Any], mesh: Mesh, *, graph: bool | 
     Args:
       init_fn: creates the model.
       mesh: the mesh.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Returns:
       `(graphdef, state)`.
@@ -218,5 +218,5 @@ def get_abstract_model(init_fn: Callable[[], Any], mesh: Mesh, *, graph: bool | 
       >>> nnx.get_abstract_model(make, mesh)[1].w.value.sharding.spec
       P('x', None)
     """
-    graphdef, found = split(eval_shape(init_fn))
-    return graphdef, abstract_with_sharding(found, mesh)
+    graphdef, found = split(eval_shape(init_fn, graph=graph), graph=graph)
+    return graphdef, abstract_with_sharding(found, mesh, graph=graph)

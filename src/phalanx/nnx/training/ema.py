@@ -20,7 +20,7 @@ class EMA(Pytree):
       params: the model, or a state of it, with the initial values of the average.
       decay: the weight of the previous average, between 0 and 1.
       only: the variables to average.
-      graph: accepted for compatibility with Flax.
+      graph: False for the tree mode, in which shared variables are errors; None for the default of `set_graph_mode`.
 
     Raises:
       ArgumentError: the decay is not between 0 and 1.
@@ -46,9 +46,9 @@ class EMA(Pytree):
                 got=decay,
                 fix="pass 0.999 to average over about 1,000 updates",
             )
-        self.decay = decay
+        self.decay, self.graph = decay, graph
         self.filter = only
-        self.params = split_merge.clone(split_merge.state(params, only))
+        self.params = split_merge.clone(split_merge.state(params, only, graph=graph))
 
     def update(self, updates: PyTree) -> None:
         """Move the average towards the values of a model.
@@ -56,7 +56,7 @@ class EMA(Pytree):
         Args:
           updates: the model, or a state of it.
         """
-        new = as_pure(split_merge.state(updates, self.filter))
+        new = as_pure(split_merge.state(updates, self.filter, graph=self.graph))
         split_merge.update(self.params, incremental_update(new, as_pure(self.params), 1.0 - self.decay))
 
     def apply_to(self, model: PyTree) -> Any:
@@ -69,4 +69,4 @@ class EMA(Pytree):
           The new model. Its variables are those of the average, so that it follows each `update`.
         """
         averages = dict(to_flat_state(self.params).items()) if isinstance(self.params, State) else {}
-        return split_merge.map(lambda path, v: averages.get(path, v), model)
+        return split_merge.map(lambda path, v: averages.get(path, v), model, graph=self.graph)
