@@ -236,7 +236,7 @@ def test_views_differ_in_attributes_only():
             self.deterministic, self.w = False, nnx.Param(1.0)
 
     model = {"a": Mode()}
-    seen = nnx.view(model, deterministic=True)
+    seen = nnx.with_attributes(model, deterministic=True)
     assert (seen["a"].deterministic, model["a"].deterministic) == (True, False) and seen["a"].w is model["a"].w
     model["a"].eval()
     assert model["a"].deterministic
