@@ -13,14 +13,27 @@ from phalanx import nnx
 FACE = Path(nnx.__file__)
 
 
+def run(program):
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=FACE.parents[2]
+    )
+    return done.stdout
+
+
 def test_importing_it_loads_nothing():
     program = (
         "import sys; import phalanx.nnx; print(*(m for m in sys.modules if m.split('.')[0] in ('phalanx', 'numpy')))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=FACE.parents[2]
+    assert run(program).split() == ["phalanx", "phalanx.nnx"]
+
+
+def test_types_of_values_name_the_public_module_before_their_names_are_used():
+    program = (
+        "from phalanx import nnx; model = nnx.BatchNorm(1, rngs=nnx.Rngs(0)); stream = nnx.Rngs(0).default; "
+        "print(*(type(x) for x in (model.scale, model.mean, stream, stream.key, nnx.state(model))))"
     )
-    assert run.stdout.split() == ["phalanx", "phalanx.nnx"]
+    names = ("Param", "BatchStat", "RngStream", "RngKey", "State")
+    assert run(program).strip() == " ".join(f"<class 'phalanx.nnx.{name}'>" for name in names)
 
 
 def test_names_for_type_checkers_match_the_lazy_import_tables():

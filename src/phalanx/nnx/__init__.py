@@ -10,6 +10,7 @@ name; the block for type checkers repeats the list, and a test compares the two.
 
 import builtins
 import importlib
+import sys
 
 TYPE_CHECKING = False  # type checkers take this name for typing.TYPE_CHECKING, whose import would cost time
 
@@ -380,7 +381,12 @@ _MODULES = {
 def __getattr__(name: str) -> builtins.object:
     if name in _NAMES:
         namespaces = importlib.import_module("phalanx.engine.public_namespace")
-        return namespaces.import_public(globals(), name, *_NAMES[name])  # Later accesses do not call this function.
+        namespaces.import_public(globals(), name, *_NAMES[name])  # Later accesses do not call this function.
+        # Users meet classes such as Param as types of values, before they use their names.
+        for other, (module, attribute) in _NAMES.items():
+            if other not in globals() and isinstance(getattr(sys.modules.get(module), attribute, None), type):
+                namespaces.import_public(globals(), other, module, attribute)
+        return globals()[name]
     if name not in _MODULES:
         raise AttributeError(f"module 'phalanx.nnx' has no attribute {name!r}")
     globals()[name] = importlib.import_module(_MODULES[name])
