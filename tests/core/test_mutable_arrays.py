@@ -509,3 +509,20 @@ def test_a_jitted_function_reuses_its_program_for_views_with_equal_slices():
 def test_vmap_takes_no_views():
     with pytest.raises(RefError, match=r"expected arrays and references, got a view of a reference, Ref\(\["):
         jax.vmap(lambda v: v[...])(jax.new_ref(jnp.zeros((4, 3))).at[1:3])
+
+
+def test_a_reference_made_from_a_weakly_typed_value_stays_weakly_typed():
+    weak, strong = jax.new_ref(1), jax.new_ref(jnp.int32(1))
+
+    @jax.jit
+    def write(weak, strong):
+        weak[...] = jnp.int32(2)
+        strong[...] = 2
+        return weak[...], strong[...]
+
+    read = write(weak, strong)
+    weak[...] += 1
+    strong[...] += 1
+    assert [x.weak_type for x in (*read, weak[...], strong[...])] == [True, False, True, False]
+    assert repr((weak, strong)) == "(Ref(3, dtype=int32, weak_type=True), Ref(3, dtype=int32))"
+    assert (weak[...] + jnp.float16(0.5)).dtype == jnp.float16

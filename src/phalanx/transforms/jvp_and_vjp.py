@@ -419,7 +419,7 @@ def _add_to_targets(linear: LinearMap, consts: Sequence[Any], targets: tuple, ct
         if isinstance(goal, Ref) and not goal.aval.inner_aval.matches(aval.to_cotangent()):
             raise RefError(
                 f"{where}, argument{path()} of with_refs",
-                expected=f"a reference to an array of type {aval.to_tangent().str_short()}, as the gradient has",
+                expected=f"a reference to an array of type {aval.to_tangent().strip_weak_type().str_short()}, as the gradient has",
                 got=goal.aval.str_short(),
                 fix=f"make it with new_ref(jnp.zeros({aval.shape}, {str(aval.to_tangent().dtype)!r}))",
             )
