@@ -68,7 +68,7 @@ def test_the_names_of_flax_are_there():
     flax = pytest.importorskip("flax.nnx")
     # Other libraries' wrappers, variables that are mutable references, and the inside of the graph mechanism.
     left_out = set(
-        "A M var_defaults vars_as with_vars bridge deprecations extract module "
+        "A M var_defaults vars_as with_vars deprecations extract module "
         "proxy_caller reprlib tracers training transforms wrappers annotations".split()
     )
     missing = {name for name in dir(flax) if not name.startswith("_")} - set(dir(nnx)) - left_out

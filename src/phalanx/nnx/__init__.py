@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     )
     from phalanx.nn.initializers import Initializer as Initializer
     from phalanx.nnx import (  # type: ignore[attr-defined]  # alias modules
+        bridge as bridge,
+        bridge as wrappers,  # noqa: F401
         compat as compat,
         extract as extract,
         filters as filterlib,  # noqa: F401
@@ -355,6 +357,7 @@ _NAMES = {
 
 # Submodules under the names by which programs for Flax import them.
 _MODULES = {
+    "bridge": "phalanx.nnx.bridge",
     "compat": "phalanx.nnx.compat",
     "filters": "phalanx.nnx.filters",
     "filterlib": "phalanx.nnx.filters",
@@ -375,6 +378,7 @@ _MODULES = {
     "traversals": "phalanx.nnx.traversals",
     "variablelib": "phalanx.nnx.variablelib",
     "visualization": "phalanx.nnx.inspection.display",
+    "wrappers": "phalanx.nnx.bridge",
 }
 
 

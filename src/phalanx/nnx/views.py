@@ -12,7 +12,6 @@ from typing import Any
 from phalanx.core import ArgumentError
 from phalanx.nnx.filters import Filter
 from phalanx.nnx.graphlib import clone, iter_objects, set_attributes
-from phalanx.nnx.objects import Pytree
 from phalanx.typing import PyTree
 
 
@@ -116,7 +115,7 @@ def view_info(node: PyTree, /, *, only: Filter = ..., graph: bool | None = None)
 
 def _iter_options(
     where: str, node: PyTree, only: Filter, graph: bool | None
-) -> Iterator[tuple[Pytree, list[inspect.Parameter]]]:
+) -> Iterator[tuple[Any, list[inspect.Parameter]]]:
     """Iterate over the modules with a method `set_view`, and its parameters."""
     for module in iter_objects(where, node, only, graph):
         if hasattr(module, "set_view"):

@@ -416,12 +416,13 @@ def _add_to_targets(linear: LinearMap, consts: Sequence[Any], targets: tuple, ct
     goals = goals if targets else [GradValue()] * len(linear.is_ref)
     for i, (goal, aval, of_ref) in enumerate(zip(goals, linear.in_avals, linear.is_ref, strict=True)):
         path = lambda i=i: leaf_path(tree_unflatten(linear.in_tree, goals), i)
+        goal_aval = aval.to_tangent().strip_weak_type()
         if isinstance(goal, Ref) and not goal.aval.inner_aval.matches(aval.to_cotangent()):
             raise RefError(
                 f"{where}, argument{path()} of with_refs",
-                expected=f"a reference to an array of type {aval.to_tangent().strip_weak_type().str_short()}, as the gradient has",
+                expected=f"a reference to an array of type {goal_aval.str_short()}, as the gradient has",
                 got=goal.aval.str_short(),
-                fix=f"make it with new_ref(jnp.zeros({aval.shape}, {str(aval.to_tangent().dtype)!r}))",
+                fix=f"make it with new_ref(jnp.zeros({aval.shape}, {str(goal_aval.dtype)!r}))",
             )
         if of_ref and not isinstance(goal, Ref | DontWant):
             raise RefError(
