@@ -161,8 +161,9 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
         "Operations on host values that all processes take part in.",
         {
             "spmd.multihost_utils": (
-                "assert_equal broadcast_one_to_all global_array_to_host_local_array host_local_array_to_global_array "
-                "process_allgather reached_preemption_sync_point sync_global_devices"
+                "ProcessFailureError assert_equal broadcast_one_to_all global_array_to_host_local_array "
+                "host_local_array_to_global_array live_devices process_allgather reached_preemption_sync_point "
+                "sync_global_devices"
             )
         },
     ),

@@ -83,3 +83,17 @@ def test_specs_that_do_not_fit_are_errors(mesh):
 def test_gathering_traced_values_is_an_error():
     with pytest.raises(TraceError, match="process_allgather: expected concrete values, got .* while tracing"):
         phalanx.jit(multihost_utils.process_allgather)(X)
+
+
+def test_the_devices_of_a_process_alone_are_live():
+    devices = phalanx.devices()
+    with multihost_utils.live_devices(devices[::-1]) as live:
+        assert live == devices
+    with pytest.raises(KeyError), multihost_utils.live_devices(devices):
+        raise KeyError
+    with pytest.raises(ValueError) as error, multihost_utils.live_devices([]):
+        pass
+    assert str(error.value) == (
+        "live_devices, devices: expected at least one device of this process (0), got no devices.\n"
+        "  Fix: pass phalanx.devices()."
+    )

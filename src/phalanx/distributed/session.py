@@ -10,10 +10,12 @@ import atexit
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from phalanx.core import ArgumentError, ArgumentTypeError
 from phalanx.core.error_classes import ForbiddenError
@@ -34,6 +36,7 @@ SERVICE_IS_RUNNING = "PHALANX_COORDINATION_SERVICE_IS_RUNNING"
 class _Session:
     """This process as part of a distributed program; a process alone has no coordinator."""
 
+    address: str
     coordinator: Coordinator | None
     service: subprocess.Popen[bytes] | None
     shutdown_seconds: float
@@ -81,8 +84,9 @@ def initialize(
         all networks of its machine.
 
     After it, the failure of another process raises `errors.ProcessFailure` in this one. The processes that are left may
-    then call it again, with a new address, number of processes and numbers, and go on from a checkpoint. Arrays and
-    meshes of the program before are of no use any more.
+    then call it again, and go on from a checkpoint as a smaller program. They wait until each other process has called
+    it, too, or is lost, and keep their order; the first one chooses a port. Arrays and meshes of the program before are
+    of no use any more.
 
     Raises:
       ArgumentError: arguments are missing and the environment does not give them, or gives them in part only.
@@ -95,13 +99,17 @@ def initialize(
       True
       >>> shutdown()
     """
-    given = {"coordinator_address": coordinator_address, "num_processes": num_processes, "process_id": process_id}
-    _check_once_or_again(given)
+    given: dict[str, Any] = {
+        "coordinator_address": coordinator_address,
+        "num_processes": num_processes,
+        "process_id": process_id,
+    }
+    given = _prepare_once_or_again(given)
     found = detect(os.environ, given, cluster_detection_method)
     address, count, number = found["coordinator_address"], found["num_processes"], found["process_id"]
     _check_numbers(count, number)
     if count == 1:
-        _current.append(_Session(None, None, 0))
+        _current.append(_Session(address, None, None, 0))
         return
     _check_first()
     service = None
@@ -120,7 +128,7 @@ def initialize(
         stuck_after=stuck_timeout_seconds,
         ports={port for text in ports for port in json.loads(text)},
     )
-    _current.append(_Session(coordinator, service, shutdown_timeout_seconds))
+    _current.append(_Session(address, coordinator, service, shutdown_timeout_seconds))
     # A process that started them later would wait for the others to do so, too.
     client.start_all_platforms()
 
@@ -182,8 +190,8 @@ def is_initialized() -> bool:
     return bool(_current)
 
 
-def _check_once_or_again(given: Mapping[str, object]) -> None:
-    """Raise unless this process is part of no program, or of one that has failed, which it then leaves."""
+def _prepare_once_or_again(given: dict[str, Any]) -> dict[str, Any]:
+    """Leave a program that has failed, and complete the arguments by those of the processes that are left."""
     if _current and not _has_failed(_current[0]):
         raise ForbiddenError(
             "distributed.initialize",
@@ -192,15 +200,37 @@ def _check_once_or_again(given: Mapping[str, object]) -> None:
             fix="call distributed.is_initialized() first",
         )
     missing = [name for name, value in given.items() if value is None]
-    if (_current or _left) and missing:
+    if _left and not _current and missing:
         raise ArgumentError(
-            "distributed.initialize, after a ProcessFailure",
+            "distributed.initialize, after a ProcessFailure and shutdown",
             expected=f"{', '.join(missing)} of the program that the remaining processes form",
             got="none, and the environment describes the program that has failed",
-            fix="number these processes from 0, and choose a port that was not used before",
+            fix="call it without shutdown before, or number these processes from 0 and choose an unused port",
         )
+    if _current and missing:
+        given = _meet_remaining(given, _current[0])
     if _current:
         _leave_failed_program()
+    return given
+
+
+def _meet_remaining(given: dict[str, Any], session: _Session) -> dict[str, Any]:
+    """Complete the arguments for the program of all processes that are left."""
+    coordinator = session.coordinator
+    assert coordinator is not None
+    host = own_address(session.address) or socket.gethostname()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        own = f"{f'[{host}]' if ':' in host else host}:{probe.getsockname()[1]}"
+    addresses = coordinator.meet("distributed.initialize", own)
+    numbers = sorted(addresses)
+    found = {
+        "coordinator_address": addresses[numbers[0]],
+        "num_processes": len(numbers),
+        "process_id": numbers.index(coordinator.process_id),
+    }
+    return {name: found[name] if value is None else value for name, value in given.items()}
 
 
 def _leave_failed_program() -> None:

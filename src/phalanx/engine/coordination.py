@@ -25,6 +25,7 @@ from phalanx.engine.runtime_errors import XlaRuntimeError
 if TYPE_CHECKING:
     from phalanx.engine.failure_watch import FailureWatch
 
+_MEETING_PERIOD, _ANSWER = 0.02, "answer"
 _POLL = 1.0  # seconds of one wait inside jaxlib, in which this process cannot be told of a failure
 
 
@@ -175,7 +176,7 @@ class Coordinator:
             prefix = f"phalanx/exchange/{group}/"
             number = self._exchanges[group]
             self.client.key_value_set(f"{prefix}{number}/{self.process_id}", json.dumps([label, value]))
-            found = [json.loads(self._wait_for(f"{prefix}{number}/{p}", label, p, deadline)) for p in processes]
+            found = [json.loads(self._wait_for(f"{prefix}{number}/{p}", label, group, p, deadline)) for p in processes]
             # Whoever has given this value has read all values of the exchange before it.
             if number > 1:
                 self.client.key_value_delete(f"{prefix}{number - 1}/{self.process_id}")
@@ -188,6 +189,49 @@ class Coordinator:
                     fix="let all processes run the same program, in the same order",
                 )
         return [theirs for _, theirs in found]
+
+    def meet(self, label: str, value: str, *, among: Sequence[int] | None = None) -> dict[int, str]:
+        """Exchange values with the processes that are alive; those known to be lost are not waited for.
+
+        Processes may learn of a loss at different times. The first one to have heard of all others therefore stores the
+        answer, and all of them take that one. Every process that is alive must call it, as often as the others.
+
+        Args:
+          label: the purpose, for errors.
+          value: the value of this process.
+          among: the processes that take part, sorted; all by default.
+
+        Returns:
+          The value of each process that is alive, by its number.
+
+        Raises:
+          CoordinationError: the others have taken this process for lost.
+        """
+        assert self.watch is not None
+        processes, since = range(self.num_processes) if among is None else among, time.monotonic()
+        meeting = f"meeting/{group_name(among)}"
+        self._exchanges[meeting] += 1
+        number = self._exchanges[meeting]
+        prefix = f"phalanx/{meeting}/"
+        self.client.key_value_set(f"{prefix}{number}/{self.process_id}", value)
+        found: dict[str, str] = {}
+        while _ANSWER not in found and not all(str(p) in found or self.watch.is_lost(p, since) for p in processes):
+            time.sleep(_MEETING_PERIOD if found else 0)
+            found = {key.rpartition("/")[2]: text for key, text in self.client.key_value_dir_get(f"{prefix}{number}/")}
+        with contextlib.suppress(XlaRuntimeError):  # another process was first
+            self.client.key_value_set(f"{prefix}{number}/{_ANSWER}", json.dumps(found))
+        answer = json.loads(self.client.blocking_key_value_get(f"{prefix}{number}/{_ANSWER}", int(_POLL * 1000)))
+        if str(self.process_id) not in answer:
+            raise CoordinationError(
+                label,
+                expected="this process to come while the others waited for it",
+                got=f"processes {', '.join(answer)}, which go on without it",
+                fix="end this process, or raise heartbeat_timeout_seconds and stuck_timeout_seconds of initialize",
+            )
+        # Whoever has come to this meeting has read the answer of the one before it.
+        if number > 1 and self.process_id == min(map(int, answer)):
+            self.client.key_value_delete(f"{prefix}{number - 1}/")
+        return {int(process): text for process, text in answer.items()}
 
     def reached_preemption_sync_point(self, step: int) -> bool:
         """Whether the processes save and end at this step, because one of them was sent SIGTERM."""
@@ -211,14 +255,14 @@ class Coordinator:
     def _lock_of(self, sequence: str | None) -> threading.RLock:
         return self._locks.setdefault(sequence, threading.RLock())  # which is atomic
 
-    def _wait_for(self, key: str, label: str, process: int, deadline: float | None) -> str:
+    def _wait_for(self, key: str, label: str, group: str, process: int, deadline: float | None) -> str:
         while True:
             left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
             try:
                 return self.client.blocking_key_value_get(key, max(1, int(left * 1000)))
             except XlaRuntimeError as error:
                 if self.watch is not None:
-                    self.watch.check()
+                    self.watch.check(group)
                 late = deadline is not None and time.monotonic() >= deadline
                 if not late and str(error).startswith("DEADLINE_EXCEEDED"):
                     continue

@@ -78,11 +78,17 @@ _START = _Launch(0, 0, "the start of the program")
 
 
 class _Group:
-    """The last launches that a group of processes makes together, and the thread of this process that makes them."""
+    """The last launches that a group of processes makes together.
 
-    def __init__(self) -> None:
+    Args:
+      name: the name of the group.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
         self.launches = collections.deque([_START], _NUM_KEPT)
-        self.thread_id = threading.get_ident()
+        self.thread_id = threading.get_ident()  # of the thread of this process that makes them
+        self.failure: dict[str, Any] | None = None  # of a process without which the others go on
 
 
 _FIRST_RECORD = {"state": "running", "sequence": -1, "launches": {}, "place": "", "failure": None}
@@ -112,6 +118,7 @@ class FailureWatch:
         self._has_warned = ""
         self._has_lost_peer = False  # A connection broke in a collective, which therefore goes on waiting.
         self._failure: dict[str, Any] | None = None
+        self._lost: dict[int, dict[str, Any]] = {}  # the failures of the processes that are excluded
         self._failed, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="phalanx-failure-watch")
         coordinator.watch = self
@@ -122,10 +129,12 @@ class FailureWatch:
 
     def begin(self, group: str, name: str, fingerprint: str = "") -> None:
         """Count a launch that the processes of a group must make together; raises if one of them has failed."""
-        self.check()
         record = self._groups.get(group)
         if record is None:
-            record = self._groups[group] = _Group()
+            record = self._groups[group] = _Group(group)
+            self._mark_lost(record)
+        if (failure := self._failure or record.failure) is not None:
+            raise self._make_error(failure)
         last = record.launches[-1]
         record.launches.append(_Launch(last.number + 1, zlib.crc32(fingerprint.encode(), last.rolling), name))
         record.thread_id = threading.get_ident()
@@ -189,20 +198,55 @@ class FailureWatch:
         Returns:
           A `ProcessFailure`, or `error` itself if no process has failed.
         """
-        if self._failure is None and _CONNECTION_ERROR.search(str(error)):
+        failure = self._failure
+        if failure is None and _CONNECTION_ERROR.search(str(error)):
             self._has_lost_peer = True
             self._failed.wait(self.dead_after + _VERDICT_SECONDS)
-        return error if self._failure is None else self._make_error()
+            failure = self._failure or next(iter(self._lost.values()), None)
+        return error if failure is None else self._make_error(failure)
 
     @property
     def has_failed(self) -> bool:
         """Whether a process has failed."""
-        return self._failure is not None
+        return self._failure is not None or bool(self._lost)
 
-    def check(self) -> None:
-        """Raise if a process has failed."""
-        if self._failure is not None:
-            raise self._make_error()
+    def check(self, group: str) -> None:
+        """Raise if a process has failed, or one of a group without which the others go on."""
+        record = self._groups.get(group)
+        if (failure := self._failure or (None if record is None else record.failure)) is not None:
+            raise self._make_error(failure)
+
+    def is_lost(self, process: int, since: float) -> bool:
+        """Whether a process that others have waited for since some time will not come."""
+        # Of two processes that launch in different orders, each names the other one.
+        if self._failure is not None and self._failure["process"] == process and self._failure["kind"] != "order":
+            return True
+        if process not in self._seen:
+            return process in self._lost
+        seen, now = self._seen[process], time.monotonic()
+        return seen.state != "running" or now - seen.fresh > self.dead_after or now - since > self.stuck_after
+
+    def exclude(self, processes: Collection[int]) -> None:
+        """Go on without processes that are lost: a launch in which one of them takes part raises, no other one does.
+
+        Args:
+          processes: their numbers, which may have been excluded before.
+        """
+        for process in set(processes) - set(self._lost):
+            failure = self._failure
+            if failure is None or failure["process"] != process:
+                failure = _describe_failure(process, _FIRST_RECORD, "left", "none of them", "be among those that go on")
+            self._lost[process] = failure
+        # The thread of the watch may be walking through the dictionary.
+        self._seen = {process: seen for process, seen in self._seen.items() if process not in self._lost}
+        for group in list(self._groups.values()):
+            self._mark_lost(group)
+        if self._failure is not None and self._failure["process"] in self._lost:
+            self._failure, self._has_lost_peer = None, False
+            self._failed.clear()
+
+    def _mark_lost(self, group: _Group) -> None:
+        group.failure = next((f for process, f in self._lost.items() if is_member(process, group.name)), None)
 
     def stop(self, error: BaseException | None) -> None:
         """Leave the program, and let the other processes know how."""
@@ -245,12 +289,13 @@ class FailureWatch:
                 if not self._stopped.is_set():
                     logger.warning("The coordination service of the distributed program does not answer.")
                 continue
-            if self._failure is None:
-                self._update_wait()
-                found = {int(key.rpartition("/")[2]): json.loads(text) for key, text in records}
-                for process, seen in self._seen.items():
-                    if self._failure is None:
-                        self._look_at(process, seen, found.get(process, _FIRST_RECORD))
+            self._update_wait()
+            found = {int(key.rpartition("/")[2]): json.loads(text) for key, text in records}
+            for process, seen in self._seen.items():
+                record = found.get(process, _FIRST_RECORD)
+                seen.update(record, time.monotonic())
+                if self._failure is None:
+                    self._look_at(process, seen, record)
 
     def _update_wait(self) -> None:
         """Find out since when each thread waits inside a launch or a wait for its results."""
@@ -266,7 +311,6 @@ class FailureWatch:
     def _look_at(self, process: int, seen: _Seen, record: dict[str, Any]) -> None:
         """Compare the record of another process with the state of this one."""
         now = time.monotonic()
-        seen.update(record, now)
         if (failure := record["failure"]) is not None:
             # Another order of launches is found by both processes, and each names the other.
             if failure["kind"] != "order" or failure["process"] != self.coordinator.process_id:
@@ -309,29 +353,19 @@ class FailureWatch:
             )
 
     def _report(self, process: int, record: dict[str, Any], kind: str, text: str, expected: str) -> None:
-        number, _, name = max((launches[-1] for launches in record["launches"].values()), default=_START)
-        last = f"; the last launch that it reported is number {number}, {name}" if number else ""
-        self._fail(
-            {
-                "process": process,
-                "kind": kind,
-                "launch": number,
-                "place": record["place"],
-                "their_traceback": record.get("traceback", ""),
-                "expected": f"process {process} to {expected}",
-                "got": text + last + (f", and it was last at {record['place']}" if record["place"] else ""),
-            }
-        )
+        self._fail(_describe_failure(process, record, kind, text, expected))
 
     def _fail(self, failure: dict[str, Any]) -> None:
+        if failure["process"] in self._lost:
+            return  # Another process does not know yet that the others go on without it.
         self._failure = failure
         with contextlib.suppress(XlaRuntimeError):
             self._publish()  # so that all processes name the same failure
         self._failed.set()
         tcp_sockets.cut_connections(self.ports)
 
-    def _make_error(self) -> ProcessFailure:
-        failure = dict(self._failure or {})
+    def _make_error(self, failure: dict[str, Any]) -> ProcessFailure:
+        failure = dict(failure)
         groups = list(self._groups.values())
         own = [group for group in groups if group.thread_id == threading.get_ident()] or groups
         number, _, name = max((group.launches[-1] for group in own), default=_START)
@@ -345,18 +379,34 @@ class FailureWatch:
         return error
 
 
+def _describe_failure(process: int, record: Mapping[str, Any], kind: str, text: str, expected: str) -> dict[str, Any]:
+    """The fields of a `ProcessFailure`."""
+    number, _, name = max((launches[-1] for launches in record["launches"].values()), default=_START)
+    last = f"; the last launch that it reported is number {number}, {name}" if number else ""
+    return {
+        "process": process,
+        "kind": kind,
+        "launch": number,
+        "place": record["place"],
+        "their_traceback": record.get("traceback", ""),
+        "expected": f"process {process} to {expected}",
+        "got": text + last + (f", and it was last at {record['place']}" if record["place"] else ""),
+    }
+
+
 class _Seen:
-    """When the record of a process changed last."""
+    """The state of a process, and when its record changed last."""
 
     def __init__(self, now: float):
         self.fresh = self._start = now
+        self.state = "running"
         self._sequence = -1
         self._launches: dict[str, Any] = {}
         self._moved: dict[str, float] = {}  # of each group of processes
 
     def update(self, record: Mapping[str, Any], now: float) -> None:
         if record["sequence"] != self._sequence:
-            self._sequence, self.fresh = record["sequence"], now
+            self._sequence, self.fresh, self.state = record["sequence"], now, record["state"]
         for group, launches in record["launches"].items():
             if launches != self._launches.get(group):
                 self._launches[group], self._moved[group] = launches, now

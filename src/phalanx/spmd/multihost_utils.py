@@ -7,14 +7,24 @@ process may call them, too.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentTypeError, PhalanxError, ShapeError, ShardingError, TraceError, Tracer, state
-from phalanx.engine import buffers, client, guard_namespace as _guard
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    PhalanxError,
+    ShapeError,
+    ShardingError,
+    TraceError,
+    Tracer,
+    state,
+)
+from phalanx.engine import Device, buffers, client, guard_namespace as _guard
 from phalanx.engine.coordination import Coordinator
 from phalanx.runtime import Array, ArrayType, transfer
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
@@ -184,6 +194,88 @@ def assert_equal(in_tree: PyTree, fail_message: str = "") -> None:
                     got=f"{_format_fact(other)} in process {process}",
                     fix="compute the value in one process and broadcast it with broadcast_one_to_all",
                 )
+
+
+class ProcessFailureError(PhalanxError, RuntimeError):
+    """A process was lost, or raised, in a block of `live_devices`.
+
+    Its attribute `failed_devices` is the set of the devices of such processes.
+
+    Args:
+      where, expected, got, fix: as in `PhalanxError`.
+
+    Examples:
+      >>> issubclass(ProcessFailureError, RuntimeError)
+      True
+    """
+
+    failed_devices: set[Device]
+
+
+@contextlib.contextmanager
+def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
+    """Run a block on those devices whose processes are alive, in all of these processes or in none.
+
+    All processes with such devices must enter the block. Each waits, at its begin and at its end, until the others have
+    come, or are lost by the limits of `distributed.initialize`. If one is lost or raises meanwhile, the block raises in
+    all of them; the next block then runs on the devices that are left. From then on, whatever takes part with a lost
+    process raises `errors.ProcessFailure`. On CPUs, groups of devices that have communicated before the loss cannot
+    communicate any more, while other groups can.
+
+    Args:
+      devices: the devices, at least one of which belongs to this process.
+
+    Yields:
+      The devices whose processes are alive, ordered by their ids; the same in all processes.
+
+    Raises:
+      ArgumentError: there are no devices, or none of this process.
+      ProcessFailureError: another process was lost, or raised in the block.
+      CoordinationError: the other processes have taken this one for lost.
+
+    Examples:
+      >>> import phalanx
+      >>> with live_devices(phalanx.devices()[:1]) as devices:
+      ...     mesh = Mesh(np.array(devices), ("x",))
+      >>> mesh.size
+      1
+    """
+    where, coordinator = "live_devices", client.coordinator()
+    processes, own = sorted({device.process_index for device in devices}), client.process_index()
+    if own not in processes:
+        raise ArgumentError(
+            f"{where}, devices",
+            expected=f"at least one device of this process ({own})",
+            got=f"devices of processes {processes}" if processes else "no devices",
+            fix="pass phalanx.devices()",
+        )
+    in_order = sorted(devices, key=lambda device: device.id)
+    if coordinator is None or coordinator.watch is None:
+        yield in_order
+        return
+    among = None if len(processes) == coordinator.num_processes else processes
+    live = coordinator.meet(f"{where}, begin", "", among=among)
+    coordinator.watch.exclude(set(processes) - set(live))
+    error = None
+    try:
+        yield [device for device in in_order if device.process_index in live]
+    except Exception as caught:
+        error = caught
+    text = "" if error is None else f"{type(error).__name__}: {error}".partition("\n")[0]
+    ends = coordinator.meet(f"{where}, end", text, among=among)
+    lost = {process: "lost" for process in live if process not in ends}
+    coordinator.watch.exclude(lost)
+    if error is not None and not lost:
+        raise error
+    if failed := lost or {process: text for process, text in ends.items() if text}:
+        failure = ProcessFailureError(
+            where,
+            expected="all processes to come to the end of the block",
+            got="; ".join(f"process {process}: {text}" for process, text in failed.items()),
+            fix="restore the state from before the block, and enter another block",
+        )
+        failure.failed_devices = {device for device in in_order if device.process_index in failed}
+        raise failure from error
 
 
 def host_local_array_to_global_array(local_inputs: PyTree, global_mesh: Mesh, pspecs: PyTree) -> Any:
