@@ -61,7 +61,7 @@ fuzz: $(VENV)/installed-fuzz
 	PYTHONPATH=. PHALANX_NUM_CPU_DEVICES=8 $(BIN)/python -m tests.spmd.random_programs $${SECONDS_OF_FUZZING:-600} $(ARGS)
 
 processes: $(VENV)/installed-launchers
-	command -v srun slurmctld slurmd munged mpirun >/dev/null || { apt-get update && \
+	which srun slurmctld slurmd munged mpirun >/dev/null || { apt-get update && \
 	  apt-get install --yes --no-install-recommends slurmctld slurmd slurm-client munge openmpi-bin; }
 	$(BIN)/python -m pytest tests/launchers/launcher_checks.py $(ARGS)
 
