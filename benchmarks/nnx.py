@@ -20,6 +20,7 @@ PEER_STEP = Row("nnx.jit of a training step of 1 / 20 / 100 Linear layers", at_m
 GRAPH = Row("split, merge, update, clone of 20 layers", none_above=0.3)
 EAGER_FORWARD = Row("eager forward pass of 20 layers", at_most=0.5)
 EAGER_GRAD = Row("eager nnx.grad of 20 layers", at_most=0.2)
+TREE = Row("split, clone, forward pass and training step of 20 layers in tree mode", none_above=0.5)
 MAKE = Row("construction and eval_shape of 20 layers", none_above=0.3)
 LOWER = Row("trace + lower of the training step of 20 layers", at_most=0.4)
 MANY = Row("trace + lower of a training step of 100 to 1,000 variables")
@@ -74,7 +75,7 @@ def step_of(xp):
 
     def step(model, x):
         loss, grads = nnx.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
-        params = nnx.state(model, nnx.Param)
+        params, grads = nnx.state(model, nnx.Param), nnx.state(grads)  # which are a module in tree mode
         nnx.update(model, xp.tree.map(lambda p, g: p - 0.01 * g, params, grads))
         return loss
 
@@ -172,6 +173,27 @@ def clone(xp):
     nnx = nnx_of(xp)
     model = model_of(xp, 20)(nnx.Rngs(0))
     return lambda: nnx.clone(model) and None
+
+
+def tree_mode(build, *size):
+    """A workload with modules as pytrees; transformations read the mode when they are applied."""
+
+    def build_in_tree_mode(xp):
+        nnx = nnx_of(xp)
+        with nnx.set_graph_mode(False):
+            run = build(xp, *size)
+
+        def call():
+            with nnx.set_graph_mode(False):
+                return run()
+
+        return call
+
+    return build_in_tree_mode
+
+
+for workload, *size in ((split,), (clone,), (lifted_forward, 20), (lifted_step, 20)):
+    bench(unit="us", row=TREE, name=f"tree_{workload.__name__}")(tree_mode(workload, *size))
 
 
 @bench(unit="us", row=EAGER_FORWARD)
