@@ -1,6 +1,7 @@
-"""`WeightNorm` and `SpectralNorm`, which call another layer with normalized weights.
+"""`WeightNorm` and `SpectralNorm`, which normalize the weights of another layer and call it.
 
-The weights of the layer are not changed: each call uses normalized copies, so that gradients include the normalization.
+The normalized weights become the values of the layer's variables. Gradients with respect to the previous values include
+the normalization.
 """
 
 from __future__ import annotations
@@ -25,18 +26,9 @@ from phalanx.typing import ArrayLike, DTypeLike
 _normal = nn.initializers.normal()
 
 
-def _matching(layer: Module, filter: Any) -> list[tuple[tuple, Variable]]:
+def _matching(layer: Module, filter: Any) -> list[tuple[str, Variable]]:
     predicate = to_predicate(filter)
-    return [(path, v) for path, v in to_flat_state(split_merge.state(layer)) if predicate(path, v)]
-
-
-def _copy_with_values(layer: Module, change: Callable[[str, Any], Any], predicate: Callable) -> Module:
-    """Copy a layer with new values of the variables that a predicate matches; the other variables are shared."""
-
-    def changed(path: tuple, v: Any) -> Any:
-        return v.copy(change(format_path(path), v.value)) if predicate(path, v) else v
-
-    return split_merge.map(changed, layer)
+    return [(format_path(path), v) for path, v in to_flat_state(split_merge.state(layer)) if predicate(path, v)]
 
 
 @eager_jit(static_argnames=("dims", "epsilon"))
@@ -57,7 +49,7 @@ def _normalize_weight(
 
 
 class WeightNorm(Layer):
-    """Call a layer with weights of unit norm, multiplied by learned scales.
+    """Scale the weights of a layer to unit norm, multiply them by learned scales, and call the layer.
 
     Args:
       layer_instance: the layer.
@@ -100,12 +92,12 @@ class WeightNorm(Layer):
         self.feature_axes = (feature_axes,) if isinstance(feature_axes, int) else feature_axes
         self._store_options(locals(), "use_scale scale_init epsilon dtype param_dtype variable_filter promote_dtype")
         self.scales = {}
-        for path, v in _matching(layer_instance, variable_filter) if use_scale else ():
+        for name, v in _matching(layer_instance, variable_filter) if use_scale else ():
             shape = tuple(v.value.shape[d] for d in sorted(d % v.value.ndim for d in self.feature_axes or ()))
-            self.scales[format_path(path)] = make_parameter(Param, scale_init, rngs, shape, param_dtype)
+            self.scales[name] = make_parameter(Param, scale_init, rngs, shape, param_dtype)
 
     def __call__(self, x: ArrayLike, *args: Any, **kwargs: Any) -> Any:
-        """Call the layer with normalized weights.
+        """Normalize the weights, and call the layer.
 
         Args:
           x: the input of the layer.
@@ -114,12 +106,10 @@ class WeightNorm(Layer):
         Returns:
           The result of the layer.
         """
-
-        def change(name: str, value: Any) -> Any:
-            scale = self.scales[name].value if self.use_scale else None
-            return _normalize_weight(value, scale, self.feature_axes, self.epsilon, self.dtype, self.promote_dtype)
-
-        return _copy_with_values(self.layer_instance, change, to_predicate(self.variable_filter))(x, *args, **kwargs)
+        options = self.feature_axes, self.epsilon, self.dtype, self.promote_dtype
+        for name, v in _matching(self.layer_instance, self.variable_filter):
+            v.value = _normalize_weight(v.value, self.scales[name].value if self.use_scale else None, *options)
+        return self.layer_instance(x, *args, **kwargs)
 
 
 @eager_jit(static_argnames=("n_steps", "epsilon"))
@@ -142,11 +132,11 @@ def _divide_by_norm(x: Any, sigma: Any, dtype: Any) -> Any:
 
 
 class SpectralNorm(Layer):
-    """Call a layer with weights divided by their largest singular value.
+    """Divide the weights of a layer by their largest singular value, and call the layer.
 
     Args:
       layer_instance: the layer, whose parameters of two or more dimensions are normalized.
-      n_steps: the number of steps of power iteration in each call.
+      n_steps: the number of steps of power iteration in each call; 0 to leave the weights as they are.
       epsilon: added to the squared norms.
       dtype: the dtype of the normalized weights.
       param_dtype: the dtype of the statistics.
@@ -183,45 +173,40 @@ class SpectralNorm(Layer):
         self._store_options(locals(), "layer_instance n_steps epsilon dtype param_dtype error_on_non_matrix")
         self.use_running_average = not update_stats
         self.batch_stats = {}
-        for path, v in _matching(layer_instance, _is_kernel):
+        for name, v in self._kernels():
             if v.value.ndim > 2 and error_on_non_matrix:
                 raise ArgumentError(
-                    f"nnx.SpectralNorm, parameter {format_path(path)}",
+                    f"nnx.SpectralNorm, parameter {name}",
                     expected="a matrix, as error_on_non_matrix asks",
                     got=f"shape {tuple(v.value.shape)}",
                     fix="leave error_on_non_matrix out to normalize it as one",
                 )
-            name = format_path(path)
             first = _normal(rngs.params(), (1, v.value.shape[-1]), param_dtype)
             self.batch_stats[f"{name}/u"] = BatchStat(first)
             self.batch_stats[f"{name}/sigma"] = BatchStat(jnp.ones((), param_dtype))
 
     def __call__(self, x: ArrayLike, *args: Any, update_stats: bool | None = None, **kwargs: Any) -> Any:
-        """Call the layer with normalized weights.
+        """Normalize the weights, and call the layer.
 
         Args:
           x: the input of the layer.
           *args: the other arguments of the layer.
-          update_stats: whether to run power iteration and store its result; None for the setting of the layer.
+          update_stats: whether to store the result of the power iteration; None for the setting of the layer.
           **kwargs: the keyword arguments of the layer.
 
         Returns:
           The result of the layer.
         """
         advance = not self.use_running_average if update_stats is None else update_stats
-
-        def change(name: str, value: Any) -> Any:
+        for name, v in self._kernels():
             # One step per call is enough in training, since the weights change slowly and u is kept between calls.
             u, sigma = self.batch_stats[f"{name}/u"], self.batch_stats[f"{name}/sigma"]
+            found, vector = _estimate_spectral_norm(v.value, u.value, self.n_steps, self.epsilon)
             if advance:
-                found, vector = _estimate_spectral_norm(value, u.value, self.n_steps, self.epsilon)
                 u.value, sigma.value = vector, lax.stop_gradient(found)
-            else:
-                found = sigma.value
-            return _divide_by_norm(value, found, self.dtype)
+            v.value = _divide_by_norm(v.value, found, self.dtype)
+        return self.layer_instance(x, *args, **kwargs)
 
-        return _copy_with_values(self.layer_instance, change, _is_kernel)(x, *args, **kwargs)
-
-
-def _is_kernel(path: tuple, v: Any) -> bool:
-    return isinstance(v, Param) and getattr(v.value, "ndim", 0) >= 2
+    def _kernels(self) -> list[tuple[str, Variable]]:
+        params = _matching(self.layer_instance, Param) if self.n_steps > 0 else []
+        return [(name, v) for name, v in params if v.value.ndim > 1]
