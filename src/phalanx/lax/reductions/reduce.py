@@ -1,7 +1,7 @@
 """Reduction by any associative function: `reduce`.
 
-A function that is a single primitive with a reduction of its own, such as `add`, becomes that reduction. Any other is
-traced to a jaxpr of two scalars, the parameter of the primitive `reduce`.
+A function that applies to each operand a single primitive with a reduction of its own, such as `add`, becomes these
+reductions. Any other is traced to a jaxpr of scalars, the parameter of the primitive `reduce`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import numpy as np
 
 from phalanx.core import (
     DTypeError,
+    Eqn,
     Jaxpr,
-    Literal,
     Primitive,
     ShapedArray,
     ShapeError,
     ShardingRule,
     TraceError,
     Undefined,
+    Var,
     dtypes,
     get_aval,
     run_jaxpr,
@@ -138,10 +139,13 @@ class Reduce(Primitive, name="reduce", multiple=True):
         return [x.with_shape(drop_dims(x.shape, dims)).strip_weak_type().with_varying(axes) for x in xs]
 
     def sharding_rule(self, *avals: Any, program: Jaxpr, dims: tuple) -> ShardingRule:
-        # The reduced dimensions are not sharded: partial results of devices would have to be combined by the jaxpr.
+        # The reduced dimensions are not sharded: partial results of devices would have to be combined by the jaxpr. XLA
+        # does so for several operands.
         n = len(avals) // 2
         names = dim_names(avals[0].ndim)
-        return ShardingRule([names] * n + [[]] * n, [drop_dims(names, dims)] * n, whole=[names[d] for d in dims])
+        along = [names[d] for d in dims]
+        results = [drop_dims(names, dims)] * n
+        return ShardingRule([names] * n + [[]] * n, results, whole=along, partial=along if n > 1 else ())
 
     def lower(self, ctx: LoweringContext, *operands: Any, program: Jaxpr, dims: tuple) -> Any:
         n = len(operands) // 2
@@ -180,13 +184,13 @@ class Reduce(Primitive, name="reduce", multiple=True):
 reduce_p = Reduce()
 
 
-def monoid_of(program: Jaxpr) -> str | None:
-    """The name of the binary primitive that a scalar jaxpr consists of; None for any other jaxpr."""
-    if len(program.eqns) != 1 or len(program.outvars) != 1 or len(program.invars) != 2:
-        return None
-    (eqn,) = program.eqns
-    same = set(eqn.invars) == set(program.invars) and not any(type(v) is Literal for v in eqn.invars)
-    return eqn.primitive.name if same and program.outvars[0] is eqn.outvars[0] else None
+def _find_monoids(program: Jaxpr) -> list[Eqn]:
+    """The equations of a scalar jaxpr if each combines one pair of inputs by a binary primitive; else none."""
+    n = len(program.outvars)
+    made = {eqn.outvars[0]: eqn for eqn in program.eqns if eqn.primitive.name in _monoids}
+    found = [made.get(v) if type(v) is Var else None for v in program.outvars]
+    pairs = zip(program.invars[:n], program.invars[n:], found, strict=True)
+    return [eqn for *pair, eqn in pairs if eqn is not None and eqn.invars in (pair, pair[::-1])]
 
 
 # The reduction primitive of each binary primitive, and its neutral element.
@@ -263,11 +267,27 @@ def reduce(
 
     program = trace_to_jaxpr(flat_computation, [*scalars, *scalars], "reduce")
     dims = canonicalize_dims(dimensions)
-    # A function that is one primitive, with its neutral element as initial value, is a reduction with better rules.
-    name = monoid_of(program)
-    if name in _monoids and _is_neutral(inits[0], _monoids[name][1]):
-        return tree_unflatten(tree, [_monoids[name][0](flat[0], dims=dims)])
-    return tree_unflatten(tree, reduce_p(*flat, *inits, program=program, dims=dims))
+    # A function that is one primitive for each operand is a reduction with better rules.
+    monoids = _find_monoids(program)
+    alike = len(monoids) == n and len({get_aval(x).shape for x in flat}) == 1
+    if alike and all(map(_can_reduce, flat, inits, monoids)):
+        out = [_reduce_by(eqn, x, init, dims) for x, init, eqn in zip(flat, inits, monoids, strict=True)]
+    else:
+        out = reduce_p(*flat, *inits, program=program, dims=dims)
+    return tree_unflatten(tree, out)
+
+
+def _can_reduce(x: Any, init: Any, eqn: Eqn) -> bool:
+    """Whether the reduction primitive for an equation reduces an operand from this initial value."""
+    start = get_aval(init)
+    is_typed = start.ndim == 0 and start.dtype == get_aval(x).dtype and start.dtype != np.bool_
+    return is_typed or _is_neutral(init, _monoids[eqn.primitive.name][1])
+
+
+def _reduce_by(eqn: Eqn, x: Any, init: Any, dims: tuple) -> Any:
+    primitive, neutral = _monoids[eqn.primitive.name]
+    y = primitive(x, dims=dims)
+    return y if _is_neutral(init, neutral) else eqn.primitive(init, y, **eqn.params)
 
 
 def _is_neutral(init: Array, neutral: Callable) -> bool:
