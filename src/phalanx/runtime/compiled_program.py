@@ -112,7 +112,8 @@ class LoweredProgram:
       donated: numbers of the inputs whose buffers may be reused.
       committed: whether the results are committed to these devices.
       is_attached: whether the devices are ones of this process's clients, on which the program can run.
-      communication: the collectives that it may have, as in the option `communication`.
+      communication: the collectives that it may have, as in the option `communication`; None for those that the option
+        allows when it is compiled.
       names_requests: whether the collectives for shardings that the program asks for have its name.
     """
 
@@ -127,7 +128,7 @@ class LoweredProgram:
     donated: tuple[int, ...]
     committed: bool
     is_attached: bool
-    communication: str
+    communication: str | None
     names_requests: bool
 
     def compile(self, options: dict | None = None, input_name: Callable[[int], str] | None = None) -> CompiledProgram:
@@ -152,9 +153,9 @@ class LoweredProgram:
         for inspection in self.module.inspections:
             self._report(inspection)
         compiled = CompiledProgram(self, executable)
-        forbidden = state.context.no_collectives
-        if (forbidden or self.communication != "any") and len(self.devices) > 1:
-            run_checks.check_communication(compiled, self.communication, forbidden, input_name)
+        forbidden, allowed = state.context.no_collectives, self.communication or state.context.communication
+        if (forbidden or allowed != "any") and len(self.devices) > 1:
+            run_checks.check_communication(compiled, allowed, forbidden, input_name)
         return compiled
 
     def compile_to_read(self, options: dict | None = None) -> Any:
@@ -241,7 +242,8 @@ def lower(
       chooses_results: whether to ask the partitioner for the shardings of results that may be uneven.
       communication: the collectives that the program may have; None for the option `communication`.
     """
-    communication = communication or state.context.communication
+    if communication is None and state.context.communication != "any":
+        communication = state.context.communication  # It applies wherever the program is compiled.
     device_platform = client.platform_name(devices[0].platform)
     is_attached = platform in (None, device_platform) and not isinstance(devices[0], PlaceholderDevice)
     out_shardings = out_shardings or [None] * len(program.outvars)
@@ -271,7 +273,7 @@ def lower(
         for s, m in zip(out_shardings, result_memories(closed, in_memories), strict=True)
     ]
     is_portable = platform not in custom_call_partitioner.PLATFORMS
-    names_requests = communication != "any" and not is_portable
+    names_requests = communication not in (None, "any") and not is_portable
     with monitoring.timed(monitoring.LOWER, fun_name=name):
         module = lower_jaxpr_to_module(
             closed,

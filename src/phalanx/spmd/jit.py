@@ -387,6 +387,9 @@ class Jit:
             # A jaxpr with tracers among its constants belongs to one trace of an outer transformation.
             if not traced.is_open:
                 self._traces[key] = traced
+        allowed = traced.options.communication or state.context.communication
+        if allowed != "any" and state.trace is None:  # Inside another program the option of that program applies.
+            check_typed_communication(traced.program, allowed)
         return traced
 
     def _trace(self, call: CallArguments, avals: tuple) -> Traced:
@@ -407,9 +410,6 @@ class Jit:
             program = trace_to_jaxpr(flat, avals, self._name, call.path)
         if enable_checks.value:
             check_jaxpr(program)
-        allowed = options.get("communication") or state.context.communication
-        if allowed != "any":
-            check_typed_communication(program, allowed)
         return Traced(self._fun, program, call, trees[0], options, self._signature)
 
     def _explain_failure(self, error: Exception, args: tuple, kwargs: dict) -> None:
@@ -572,8 +572,8 @@ def jit(
       inline: whether to inline calls into other programs being traced: a bool, or a member of `phalanx.Inline`.
       compiler_options: options passed to XLA.
       communication: the collectives that the program may have: "any", those that it asks for and those that sums over
-        split dimensions "implied", or only those "asked" for; None for the option `sharding.communication`. Inside
-        another program, that program's option applies.
+        split dimensions "implied", or only those "asked" for; None for the option `sharding.communication`. A call
+        inside another program becomes part of that program, whose option applies.
 
     Returns:
       The compiled function. Its attributes `trace`, `lower` and `eval_shape` expose the stages of compilation, and

@@ -29,6 +29,7 @@ class Options(NamedTuple):
     inline: whether to inline calls of the function into other programs.
     keep_unused: whether unused inputs remain parameters.
     moves_committed: whether committed arguments are moved to the declared shardings instead of being refused.
+    communication: the collectives that a program of this function alone may have; None for the configured ones.
     """
 
     in_shardings: tuple
@@ -37,6 +38,7 @@ class Options(NamedTuple):
     inline: bool = False
     keep_unused: bool = False
     moves_committed: bool = False
+    communication: str | None = None
 
 
 def bind_program(program: Jaxpr, args: Sequence[Any], *, name: str, options: Options) -> list:
@@ -151,6 +153,7 @@ def _prepare(jaxpr: Jaxpr, types: Sequence[Any], name: str, options: Options) ->
             committed=committed,
             donated=[i for i, d in enumerate(options.donated) if d],
             keep_unused=options.keep_unused,
+            communication=options.communication,
         )
     with log_stage(COMPILING, name, jaxpr.in_avals):
         program = lowered.compile()

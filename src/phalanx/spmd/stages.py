@@ -149,6 +149,7 @@ class Traced:
             inline=settings["inline"],
             keep_unused=settings["keep_unused"],
             moves_committed=settings.get("moves_committed", False),
+            communication=settings.get("communication"),
         )
 
     def with_shardings_of(self, leaves: Sequence[Any]) -> Traced:
@@ -322,7 +323,7 @@ class Traced:
                 name=self.fun_name,
                 committed=committed,
                 platform=platform,
-                communication=self._settings.get("communication"),
+                communication=options.communication,
             )
         return Lowered(self, lowered, refs)
 
