@@ -11,9 +11,11 @@ import phalanx.numpy as jnp
 from phalanx import lax, nn
 from phalanx.errors import ArgumentError, ShardingError
 from phalanx.sharding import NamedSharding, P, communication, make_mesh, set_mesh
+from phalanx.spmd.communication_causes import CAUSES, primitive_names
 from phalanx.testing import CommunicationError, assert_collectives, collectives
 
 SUM, GATHER, EXCHANGE = "implied all-reduce", "asked all-gather", "asked all-to-all"
+PARTIAL = "implied all-gather"
 UNASKED = "unasked"
 
 GRID, ROW = auto_mesh((4, 2), "xy"), auto_mesh((8,), "x")
@@ -33,6 +35,26 @@ def per_shard(f, in_spec, out_spec):
 
 def mean_square(w, x):
     return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+
+def in_scopes(x, w):
+    with phalanx.named_scope("block:0"):
+        y = x.T @ x
+    with phalanx.named_scope("block:1"):
+        return y, jnp.sum(jnp.sin(x @ w)), x.sum(0)
+
+
+def sum_and_max(x):
+    return lax.reduce((x, x), (0.0, -np.inf), lambda a, b: (a[0] + b[0], jnp.maximum(a[1], b[1])), (0,))
+
+
+def smallest_and_its_partner(x):
+    pick = lambda a, b: tuple(jnp.where(a[0] < b[0], u, v) for u, v in zip(a, b, strict=True))
+    return lax.reduce((x, 2 * x), (np.inf, np.inf), pick, (0,))
+
+
+def call_host(x):
+    return phalanx.pure_callback(np.negative, phalanx.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
 
 
 def chain(x, w):
@@ -64,6 +86,14 @@ SUMS = [
     ("gradient of a data-parallel loss", phalanx.grad(mean_square), [WHOLE, ROWS], [SUM]),
     ("loop of contractions", chain, [COLUMNS, on(GRID, None, "x", shape=(3, 8, 8))], [SUM]),
     ("scattered additions", lambda x, i, u: x.at[i].add(u), [WHOLE, INDICES, ROWS], [SUM]),
+    ("sums in scopes with colons", in_scopes, [ROWS, WHOLE], [SUM]),
+    ("argmax", lambda x: jnp.argmax(x, 0), [ROWS], [PARTIAL, PARTIAL]),
+    ("argmin of all", jnp.argmin, [ROWS], [PARTIAL, PARTIAL]),
+    ("reduce by add", lambda x: lax.reduce(x, 0.0, lax.add, (0,)), [ROWS], [SUM]),
+    ("reduce from a traced value", lambda x, i: lax.reduce(x, i, lax.max, (0,)), [ROWS, on(GRID, shape=())], [SUM]),
+    ("reduce of pairs", sum_and_max, [ROWS], [SUM, SUM]),
+    ("reduce of coupled pairs", smallest_and_its_partner, [ROWS], [PARTIAL, PARTIAL]),
+    ("batched expm", phalanx.scipy.linalg.expm, [on(GRID, "x", shape=(8, 4, 4))], [SUM]),
     ("sum, then constrained", lambda x, w: constrain(x @ w, GRID, "x"), [COLUMNS, ROWS], [SUM]),
 ]
 REQUESTS = [
@@ -82,6 +112,7 @@ REQUESTS = [
         [ROWS],
         ["asked collective-permute"],
     ),
+    ("host call", lambda x: call_host(constrain(x, GRID)), [ROWS], [GATHER, "asked all-reduce"]),
     ("in_specs", per_shard(lambda x: 2 * x, P(None, "x"), P(None, "x")), [ROWS], [EXCHANGE]),
 ]
 # Of these only the causes are compared, because versions of XLA choose other collectives.
@@ -93,7 +124,8 @@ CONFLICTS = [
     ("roll", lambda x: jnp.roll(x, 1, 0), [ROWS]),
     ("concatenate", lambda x: jnp.concatenate([x, x]), [ROWS]),
     ("sort", lambda x: jnp.sort(x, 0), [ROWS]),
-    ("argmax", lambda x: jnp.argmax(x, 0), [ROWS]),
+    ("reduce by another function", lambda x: lax.reduce(x, 0.0, lambda a, b: a + 2 * b, (0,)), [ROWS]),
+    ("loop over split rows", lambda x: lax.map(jnp.sin, x), [ROWS]),
     ("cumsum", lambda x: jnp.cumsum(x, 0), [ROWS]),
     ("one row", lambda x: x[0], [ROWS]),
     ("rows of a split table", lambda x, i: x[i], [ROWS, on(GRID, shape=(8,), dtype=np.int32)]),
@@ -108,13 +140,20 @@ def test_parallel_operations_are_allowed_in_every_mode(f, args):
 
 @pytest.mark.parametrize(("f", "args", "expected"), [pytest.param(*row[1:], id=row[0]) for row in (*SUMS, *REQUESTS)])
 def test_sums_are_implied_and_requests_are_asked(f, args, expected):
-    found = collectives(phalanx.jit(f, communication="implied"), *args)
-    assert [f"{c.cause} {c.kind}" for c in found] == expected
+    # Programs are lowered with names for requests only if communication is restricted; the report is the same.
+    for mode in ("implied", "any"):
+        found = collectives(phalanx.jit(f, communication=mode), *args)
+        assert [f"{c.cause} {c.kind}" for c in found] == expected
 
 
 @pytest.mark.parametrize(("f", "args"), [pytest.param(*row[1:], id=row[0]) for row in CONFLICTS])
 def test_what_conflicting_shardings_cause_is_unasked(f, args):
-    assert {c.cause for c in collectives(f, *args)} == {UNASKED}
+    found = collectives(f, *args)
+    assert {c.cause for c in found} == {UNASKED}
+    with pytest.raises(ShardingError) as error:
+        phalanx.jit(f, communication="implied").lower(*args).compile()
+    assert {word for word in error.value.got.split() if word in CAUSES} == {UNASKED}
+    assert f"got {len(found)} other" in str(error.value)
 
 
 def test_declared_results_are_asked_even_where_xla_reshards_before_them():
@@ -214,3 +253,54 @@ def test_collectives_are_allowed_by_their_causes():
         assert_collectives(lambda x: x[::-1], x, allowed=("asked", "implied"))
     with pytest.raises(CommunicationError, match="got implied all-reduce"):
         assert_collectives(lambda x: x.sum(0), x, allowed={"implied": "y"})
+
+
+def test_colons_in_the_names_of_scopes_do_not_separate_primitives():
+    assert primitive_names("jit(f)/block:0/dot_general") == ["dot_general"]
+    combined = "jit(f)/(block:0/dot_general:transpose(jvp(block:1))/scatter_add:reduce_sum)"
+    assert primitive_names(combined) == ["dot_general", "scatter_add", "reduce_sum"]
+
+
+def test_a_program_is_checked_where_it_is_compiled():
+    lowered = phalanx.jit(lambda x: x[::-1]).lower(ROWS)
+    with communication("implied"), pytest.raises(ShardingError, match="unasked collective-permute"):
+        lowered.compile()
+    lowered.compile()
+    with communication("implied"):
+        phalanx.jit(lambda x: x[::-1], communication="any").lower(ROWS).compile()
+        lowered = phalanx.jit(lambda x: x[::-1]).lower(ROWS)
+    with pytest.raises(ShardingError, match="unasked collective-permute"):
+        lowered.compile()
+
+
+def test_the_option_applies_to_programs_and_not_to_the_calls_in_them():
+    with set_mesh(make_mesh((4, 2), ("x", "y"))):
+        x = phalanx.device_put(np.ones((8, 8), np.float32), P("x"))
+        inner = phalanx.jit(lambda x: x.sum(0), communication="asked")
+        assert float(phalanx.jit(lambda x: inner(x).max())(x)) == 8
+        with pytest.raises(ShardingError, match='communication="implied"'):
+            inner(x)
+        with pytest.raises(ShardingError, match=r"reduce_sum at .*is split as P\('x',\)"):
+            phalanx.jit(inner, communication="asked")(x)
+    x = phalanx.device_put(np.ones((8, 8), np.float32), NamedSharding(GRID, P("x")))
+    reverse = phalanx.jit(lambda x: x[::-1], communication="implied")
+    with pytest.raises(ShardingError, match="unasked"):
+        phalanx.vmap(reverse, in_axes=1)(x)  # a program of its own, since nothing compiles the call with others
+
+
+def test_constants_of_conditions_and_of_bodies_of_loops_are_told_apart():
+    with set_mesh(make_mesh((4, 2), ("x", "y"))):
+        c, limit = (phalanx.device_put(np.ones((8, 8), np.float32), P(None, "y")) for _ in range(2))
+        w = phalanx.device_put(np.ones((8, 8), np.float32), P("x"))
+        step = lambda c: (c[0] * 2, c[1] + w)
+        f = lambda *c: lax.while_loop(lambda c: jnp.sum(c[0] * limit) < 99, step, c)
+        assert {c.cause for c in collectives(phalanx.jit(f, communication="implied"), c, w)} == {"implied"}
+
+
+def test_a_loop_over_slices_needs_whole_operands():
+    f = lambda x: lax.map(jnp.sin, x)
+    with pytest.raises(ShardingError, match=r"operand 0, f32\[8,8\] from argument x, is split as P\('x',\)") as error:
+        phalanx.jit(f, communication="asked").lower(ROWS).compile()
+    assert "pass operand 0 of scan" in error.value.fix
+    fixed = phalanx.jit(lambda x: f(constrain(x, GRID)), communication="asked")
+    assert [c.cause for c in collectives(fixed, ROWS)] == ["asked"]

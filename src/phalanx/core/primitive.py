@@ -85,9 +85,11 @@ class ShardingRule:
         each, the names of the result's dimensions that it becomes (none if it is reduced).
       axes: the named axes over which a collective runs, and the operation that combines the operands of the members;
         None for any other exchange.
+      partial: names among `whole` of dimensions that the operation reduces, and of which XLA reduces the shards where
+        they are, and then gathers the partial results.
     """
 
-    __slots__ = ("axes", "operands", "reduced", "resized", "results", "whole")
+    __slots__ = ("axes", "operands", "partial", "reduced", "resized", "results", "whole")
 
     def __init__(
         self,
@@ -97,6 +99,7 @@ class ShardingRule:
         whole: Any = (),
         resized: Mapping[Hashable, Sequence[Hashable]] | None = None,
         axes: Mapping[Hashable, str | None] | None = None,
+        partial: Iterable[Hashable] = (),
     ):
         self.operands = [tuple(names) for names in operands]
         self.results = [tuple(names) for names in results]
@@ -104,6 +107,7 @@ class ShardingRule:
         self.whole = frozenset(whole)
         self.resized = dict(resized or {})
         self.axes = dict(axes or {})
+        self.partial = frozenset(partial)
 
     def __repr__(self) -> str:
         return f"ShardingRule({self.operands}, {self.results}, reduced={self.reduced}, whole={set(self.whole)})"

@@ -12,11 +12,13 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
-from phalanx.core import Eqn, Jaxpr, equation_sharding_rule, iterate_jaxprs, registry
+from phalanx.core import Eqn, Jaxpr, Primitive, ShardingRule, equation_sharding_rule, iterate_jaxprs, registry
 from phalanx.engine.hlo_collectives import Communication
+from phalanx.lax.callback import host_callback_p
 from phalanx.runtime.compiled_program import LoweredProgram
 from phalanx.runtime.lowering import OUT_SHARDINGS
-from phalanx.spmd.sharding_conflicts import Conflict, find_operations
+from phalanx.spmd.sharding_conflicts import Conflict, propagate_shardings
+from phalanx.transforms.call_primitives import HigherOrder
 
 ASKED, IMPLIED, UNASKED = CAUSES = ("asked", "implied", "unasked")
 
@@ -48,21 +50,29 @@ class CauseFinder:
           "asked" for a named collective and for resharding to a sharding that the program names, "implied" for the sum
           (or other reduction) of the partial results of an operation that reduces a split dimension, else "unasked".
         """
-        named = (self._cause_of(c.kind, primitive) for primitive in primitive_names(c.name))
+        named = (self._cause_of(c, primitive) for primitive in primitive_names(c.name))
         cause = max(named, key=CAUSES.index)
         return ASKED if cause == UNASKED and self._may_be_asked(c, axes) else cause
 
-    def _cause_of(self, kind: str, name: str) -> str:
+    def _cause_of(self, c: Communication, name: str) -> str:
         primitive = registry.get(name)
         if name == OUT_SHARDINGS or (
             primitive is not None
             and (primitive.target_shardings is not None or getattr(primitive, "synchronizes", False))
         ):
             return ASKED
-        if kind not in _REDUCTIONS or primitive is None:
+        if c.kind == "all-gather":
+            return IMPLIED if name in self._partial and not self._moves_operand(c, name) else UNASKED
+        if c.kind not in _REDUCTIONS or primitive is None:
             return UNASKED
+        if primitive is host_callback_p:  # One device receives the result of a host function, and has to send it.
+            return ASKED
         # Operations that a lowering rule emits are not in the jaxpr.
         return UNASKED if name in self._names - self._reductions else IMPLIED
+
+    def _moves_operand(self, c: Communication, name: str) -> bool:
+        """Whether a collective may reshard an operand of an operation of this name."""
+        return any(k.may_reshard(c.kind, c.bytes) for k in self._conflicts if k.eqn.primitive.name == name)
 
     def _may_be_asked(self, c: Communication, axes: Collection[Any]) -> bool:
         """Whether XLA may have inserted a collective before the place where the program asks for a sharding.
@@ -84,7 +94,7 @@ class CauseFinder:
     @cached_property
     def _conflicts(self) -> list[Conflict]:
         assert self.program is not None, "only known programs are analysed"
-        operations = find_operations(self.program, self.lowered.in_shardings)
+        operations = propagate_shardings(self.program, self.lowered.in_shardings)
         return [conflict for operation in operations for conflict in operation.conflicts()]
 
     @cached_property
@@ -97,28 +107,39 @@ class CauseFinder:
         return {eqn.primitive.name for eqn in self._eqns}
 
     @cached_property
+    def _rules(self) -> list[tuple[Primitive, ShardingRule]]:
+        return [
+            (eqn.primitive, equation_sharding_rule(eqn))
+            for eqn in self._eqns
+            if not isinstance(eqn.primitive, HigherOrder)
+        ]
+
+    @cached_property
     def _reductions(self) -> set[str]:
         """The names of the primitives of the program that reduce a dimension, or combine updates."""
-        return {
-            eqn.primitive.name
-            for eqn in self._eqns
-            if not eqn.primitive.call_like
-            and (equation_sharding_rule(eqn).reduced or getattr(eqn.primitive, "combines_updates", False))
-        }
+        return {p.name for p, rule in self._rules if rule.reduced or getattr(p, "combines_updates", False)}
+
+    @cached_property
+    def _partial(self) -> set[str]:
+        """The names of the primitives of the program whose partial results XLA gathers."""
+        return {p.name for p, rule in self._rules if rule.partial}
 
 
 def primitive_names(name: str) -> list[str]:
     """The primitives in the name of an operation, of which combined operations have several.
 
     Args:
-      name: such as "jit(f)/jvp()/dot_general" or "jit(f)/(jvp()/dot_general:jvp()/reduce_sum)".
+      name: such as "jit(f)/block:0/dot_general" or "jit(f)/(block:0/dot_general:jvp()/reduce_sum)".
 
     Returns:
-      The last component of each name.
+      The last component of each name. A colon separates combined names if a primitive is before it; any other one is
+      part of the name of a scope.
 
     Examples:
-      >>> primitive_names("jit(f)/(jvp()/dot_general:jvp()/reduce_sum)")
+      >>> primitive_names("jit(f)/(block:0/dot_general:jvp()/reduce_sum)")
       ['dot_general', 'reduce_sum']
     """
-    last = [part.rpartition("/")[2] for part in name.split(":")]
-    return [found[0] if (found := re.search(r"\w+", part)) else "" for part in last]
+    combined = re.search(r"(?:^|/)\((.*)\)$", name)
+    parts = combined[1].split(":") if combined else [name]
+    *last, end = [part.rpartition("/")[2] for part in parts]
+    return [*(name for name in last if name in registry or name == OUT_SHARDINGS), end]

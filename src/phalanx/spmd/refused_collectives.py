@@ -14,7 +14,7 @@ from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingError
 from phalanx.runtime import compiled_program
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.communication_causes import UNASKED
-from phalanx.spmd.sharding_conflicts import Conflict, Entry, Operation, find_operations, format_line
+from phalanx.spmd.sharding_conflicts import Conflict, Entry, ShardedOperation, format_line, propagate_shardings
 
 if TYPE_CHECKING:
     from phalanx.spmd.communication import Collective
@@ -44,7 +44,7 @@ def refuse_collectives(
       The error, which lists the collectives by bytes, each with the operand that it reshards.
     """
     jaxpr = program.program
-    operations = [] if jaxpr is None else find_operations(jaxpr, program.lowered.in_shardings)
+    operations = [] if jaxpr is None else propagate_shardings(jaxpr, program.lowered.in_shardings)
     conflicts = [conflict for operation in operations for conflict in operation.conflicts()]
     causes: list[tuple[Collective, Conflict | None]] = []
     for c in sorted(refused, key=lambda c: -c.bytes * c.executions):
@@ -73,21 +73,27 @@ def check_typed_communication(program: Jaxpr, allowed: str) -> None:
     Raises:
       ShardingError: an operation needs a dimension as a whole that its operand splits.
     """
-    found = []
-    for operation in find_operations(program, [None] * len(program.invars)):
-        refused = operation.resolve(excluded=operation.rule.reduced if allowed == "asked" else ())
-        found += [k for k in refused if k.aval.type_sharding is not None]
+    operations = propagate_shardings(program, [None] * len(program.invars))
+    unasked = _typed([k for o in operations for k in o.resolve()])
+    found = unasked if allowed == "implied" else _typed([k for o in operations for k in o.resolve(excluded=o.reduced)])
     if found:
         shown = [f"{k.eqn.primitive.name} at {k.line}: {_describe_operand(k, None)}" for k in found[:_MAX_SHOWN]]
         raise ShardingError(
             f"communication of {program.debug_name}",
             expected=_EXPECTED[allowed],
             got="\n    ".join([f"{len(found)} operand{'s' if len(found) > 1 else ''} to reshard:", *shown]),
-            fix="; ".join([*dict.fromkeys(_ask_for_operand(k) for k in found), _weaken(allowed, False)]),
+            fix="; ".join([*dict.fromkeys(_ask_for_operand(k) for k in found), _weaken(allowed, not unasked)]),
         )
 
 
-def _find_conflict(c: Collective, conflicts: Sequence[Conflict], operations: Iterable[Operation]) -> Conflict | None:
+def _typed(conflicts: Iterable[Conflict]) -> list[Conflict]:
+    """The conflicts of operands that have their shardings in their types."""
+    return [k for k in conflicts if k.aval.type_sharding is not None]
+
+
+def _find_conflict(
+    c: Collective, conflicts: Sequence[Conflict], operations: Iterable[ShardedOperation]
+) -> Conflict | None:
     """The resharding of an operand that a collective most probably is.
 
     The line of a collective is that of the equation that needs the operand or, in some versions of XLA, that of the

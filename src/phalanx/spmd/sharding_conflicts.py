@@ -1,6 +1,6 @@
 """Conflicts between the shardings of operands, which XLA resolves by communication that nobody asked for.
 
-The shardings of the inputs of a jaxpr are propagated through its equations by their sharding rules. Two operands
+The sharding rules of operations propagate the shardings of the inputs of a jaxpr through its graph. Two operands
 conflict if they split dimensions of one name over different axes, or dimensions of two names over the same axis; an
 operand alone does if it splits a dimension that the operation needs as a whole. XLA decides which operand keeps its
 sharding; for the equations that follow, the largest one does here.
@@ -8,14 +8,18 @@ sharding; for the equations that follow, the largest one does here.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingRule, Var, equation_sharding_rule, inner_jaxprs
+from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingRule, Var, iterate_jaxprs
+from phalanx.core.sharding_rules import DimClasses
 from phalanx.core.source_info import find_user_frame
+from phalanx.lax import scan_p
 from phalanx.runtime import fill_unconstrained
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from phalanx.spmd.program_graph import Operation, ProgramGraph, Value, build_graph
 
 
 class Entry(NamedTuple):
@@ -103,12 +107,27 @@ def format_line(eqn: Eqn) -> str:
     return "" if frame is None else f"{frame.file_name}:{frame.line_num}"
 
 
-class Operation(NamedTuple):
-    """An equation with the shardings of its operands, as far as they are known."""
+class ShardedOperation(NamedTuple):
+    """An operation with the shardings of its operands, as far as they are known."""
 
-    eqn: Eqn
+    operation: Operation
     held: list[PlacedValue | None]
-    rule: ShardingRule
+
+    @property
+    def eqn(self) -> Eqn:
+        """The equation."""
+        assert self.operation.eqn is not None, "an assignment reads any sharding"
+        return self.operation.eqn
+
+    @property
+    def rule(self) -> ShardingRule:
+        """The sharding rule of the equation."""
+        return self.operation.rule
+
+    @property
+    def reduced(self) -> set[Hashable]:
+        """The names of dimensions of which each device reduces its part."""
+        return {*self.rule.reduced, *self.rule.partial}
 
     def conflicts(self) -> list[Conflict]:
         """The operands that XLA may reshard, if large operands keep their shardings or if small ones do."""
@@ -138,7 +157,7 @@ class Operation(NamedTuple):
         """
         known = ((names, h) for names, h in zip(self.rule.operands, self.held, strict=True) if h is not None)
         dims = (zip(names, h.sharding.axes(len(names)), strict=True) for names, h in known)
-        return {name for pairs in dims for name, axes in pairs if name in self.rule.reduced and not axes}
+        return {name for pairs in dims for name, axes in pairs if name in self.reduced and not axes}
 
     def reshard_operand(self, i: int, wanted: Sequence[tuple[Any, ...]]) -> Conflict:
         """The conflict that is resolved by resharding an operand."""
@@ -164,23 +183,37 @@ class Operation(NamedTuple):
             if held is None:
                 continue
             for name, axes in zip(self.rule.operands[i], held.sharding.axes(len(self.rule.operands[i])), strict=True):
-                if axes and name not in assigned and name not in self.rule.whole and used.isdisjoint(axes):
+                is_split = axes and (name not in self.rule.whole or name in self.rule.partial)
+                if is_split and name not in assigned and used.isdisjoint(axes):
                     assigned[name] = axes
                     used.update(axes)
         return assigned
 
     def results(self) -> list[PlacedValue | None]:
         """The shardings of the results once the operands agree."""
+        if self.operation.eqn is None:
+            return self.held
+        if self.eqn.params.get("manual"):  # In a `shard_map` values are shards.
+            mesh, specs = self.eqn.params["mesh"], self.eqn.params["out_specs"]
+            return [PlacedValue(NamedSharding(mesh, s), {}) if isinstance(mesh, Mesh) else None for s in specs]
+        avals = [v.aval for v in self.eqn.outvars]
+        if (target := self.eqn.primitive.target_shardings) is not None:
+            named = target(**self.eqn.params)
+            return [_constrain(a, s, self.held[0]) for a, s in zip(avals, named, strict=True)]
         first = next((h for h in self.held if h is not None), None)
         if first is None:
-            return [None] * len(self.eqn.outvars)
+            return [None] * len(avals)
         assigned = self._assign_axes(self._by_size())
         return [
-            self._result(v.aval, [assigned.get(n, ()) for n in names], first.sharding) for v, names in self._named()
+            self._result(a, [assigned.get(n, ()) for n in names], first.sharding)
+            for a, names in zip(avals, self.rule.results, strict=True)
         ]
 
-    def _named(self) -> Iterator[tuple[Var, tuple[Any, ...]]]:
-        return zip(self.eqn.outvars, self.rule.results, strict=True)
+    @property
+    def names_shardings(self) -> bool:
+        """Whether the program declares the shardings of the operands or results, rather than needs them."""
+        of = self.operation.eqn
+        return of is None or of.primitive.target_shardings is not None or bool(of.params.get("manual"))
 
     def _result(self, aval: ShapedArray, dims: Sequence[tuple[Any, ...]], like: NamedSharding) -> PlacedValue:
         sharding = _with_dims(like, dims)
@@ -200,84 +233,80 @@ def _with_dims(like: NamedSharding, dims: Sequence[tuple[Any, ...]]) -> NamedSha
     return like.with_spec(PartitionSpec.of_dims(dims))
 
 
-def find_operations(program: Jaxpr, in_shardings: Sequence[Sharding | None]) -> list[Operation]:
-    """Propagate the shardings of the inputs of a jaxpr to the operands of its equations.
+class _Shardings:
+    """The shardings of the values of a graph, as far as they are known.
+
+    The values that a loop stacks or slices, and those of branches, have the shardings of the values to which they are
+    tied.
+    """
+
+    def __init__(self, dims: DimClasses) -> None:
+        self._dims = dims
+        self._held: dict[Value, PlacedValue] = {}
+        self._tied: dict[Hashable, tuple[PlacedValue, tuple[Any, ...]]] = {}  # by class of dimensions
+
+    def assign(self, value: Value, held: PlacedValue | None) -> None:
+        """Set the sharding of a value."""
+        if held is not None:
+            self._held[value] = held
+            for d, axes in enumerate(held.sharding.axes(len(value.shape))):
+                self._tied.setdefault(self._dims.find((value, d)), (held, axes))
+
+    def find(self, value: Value | None) -> PlacedValue | None:
+        """The sharding of a value; the one in its type, over Explicit axes."""
+        if value is None:
+            return None
+        found = self._held.get(value) or self._find_tied(value)
+        stated = value.aval.type_sharding
+        return found if stated is None else PlacedValue(stated, {} if found is None else found.origins)
+
+    def _find_tied(self, value: Value) -> PlacedValue | None:
+        dims = [self._tied.get(self._dims.find((value, d))) for d in range(len(value.shape))]
+        first = next((known[0] for known in dims if known is not None), None)
+        if first is None:
+            return None
+        axes = [known[1] if known is not None and known[0] is first else () for known in dims]
+        return first._replace(sharding=_with_dims(first.sharding, axes))
+
+
+def propagate_shardings(program: Jaxpr, in_shardings: Sequence[Sharding | None]) -> list[ShardedOperation]:
+    """Propagate the shardings of the inputs of a jaxpr to the operands of its operations.
 
     Args:
       program: the jaxpr.
       in_shardings: of its inputs; None where they are unknown, or in the types.
 
     Returns:
-      The equations in order, inner jaxprs included, except for those that call jaxprs or name shardings.
+      The operations in order, those of inner jaxprs included, except for those that name shardings.
     """
-    found: list[Operation] = []
-    held = [
-        None if s is None else PlacedValue(s, {axis: Origin(i, None) for axis in s.spec.axes})
-        for i, s in enumerate(_named(s, v) for s, v in zip(in_shardings, program.invars, strict=True))
-    ]
-    _walk(program, held, found)
-    return found
+    graph = build_graph(program)
+    shardings = _Shardings(graph.dims)
+    for i, (value, given) in enumerate(zip(graph.inputs, in_shardings, strict=True)):
+        sharding = value.aval.type_sharding or given
+        if isinstance(sharding, NamedSharding):
+            shardings.assign(value, PlacedValue(sharding, {axis: Origin(i, None) for axis in sharding.spec.axes}))
+    found = []
+    for operation in graph.operations:
+        found.append(ShardedOperation(operation, [*map(shardings.find, operation.operands)]))
+        for value, held in zip(operation.results, found[-1].results(), strict=True):
+            shardings.assign(value, held)
+    found += [ShardedOperation(o, [*map(shardings.find, o.operands)]) for o in _slice_operands(graph, program)]
+    return [o for o in found if not o.names_shardings]
 
 
-def _named(sharding: Any, v: Any) -> NamedSharding | None:
-    sharding = v.aval.type_sharding or sharding
-    return sharding if isinstance(sharding, NamedSharding) else None
+def _slice_operands(graph: ProgramGraph, program: Jaxpr) -> Iterator[Operation]:
+    """For each loop over slices of its operands the operation that needs these as a whole along the first dimension."""
+    for eqn in itertools.chain.from_iterable(jaxpr.eqns for jaxpr in iterate_jaxprs(program)):
+        if eqn.primitive is scan_p:
+            names = [[(i, d) for d in range(v.aval.ndim)] for i, v in enumerate(eqn.invars)]
+            stacked = eqn.params["layout"].split(names)[2]
+            operands = [graph.bound[v][-1] if isinstance(v, Var) else None for v in eqn.invars]
+            yield Operation(eqn, ShardingRule(names, [], whole=[dims[0] for dims in stacked]), operands, [], 1)
 
 
-def _walk(program: Jaxpr, inputs: Sequence[PlacedValue | None], found: list[Operation]) -> list[PlacedValue | None]:
-    """Propagate through a jaxpr and return the shardings of its outputs."""
-    env: dict[Any, PlacedValue | None] = dict(zip(program.invars, inputs, strict=True))
-    read = lambda v: env.get(v) if isinstance(v, Var) else None
-    for eqn in program.eqns:
-        held = [read(v) for v in eqn.invars]
-        if eqn.primitive.call_like:
-            results = _walk_call(eqn, held, found)
-        elif eqn.primitive.target_shardings is not None:
-            results = [_constrain(eqn, s, held[0]) for s in eqn.primitive.target_shardings(**eqn.params)]
-        else:
-            operation = Operation(eqn, held, equation_sharding_rule(eqn))
-            found.append(operation)
-            results = operation.results()
-        for v, h in zip(eqn.outvars, results, strict=True):
-            stated = v.aval.type_sharding
-            env[v] = h if stated is None else PlacedValue(stated, {} if h is None else h.origins)
-    return [read(v) for v in program.outvars]
-
-
-def _constrain(eqn: Eqn, sharding: Any, held: PlacedValue | None) -> PlacedValue | None:
+def _constrain(aval: ShapedArray, sharding: Any, held: PlacedValue | None) -> PlacedValue | None:
     """The sharding that a constraint names, with dimensions that it leaves open as they are."""
     if not isinstance(sharding, NamedSharding):
         return held
-    ndim = eqn.outvars[0].aval.ndim
-    filled = fill_unconstrained(sharding, held and held.sharding, ndim)
+    filled = fill_unconstrained(sharding, held and held.sharding, aval.ndim)
     return PlacedValue(filled, {}) if isinstance(filled, NamedSharding) else None
-
-
-def _walk_call(eqn: Eqn, held: list[PlacedValue | None], found: list[Operation]) -> list[PlacedValue | None]:
-    """Propagate through the jaxprs of an equation.
-
-    Their inputs are the last operands of the equation, in all primitives that call jaxprs. A loop over slices of an
-    operand drops its first dimension, and stacks results along a first dimension.
-    """
-    results: list[PlacedValue | None] = [None] * len(eqn.outvars)
-    if eqn.params.get("manual"):  # In a `shard_map` values are shards.
-        mesh, specs = eqn.params["mesh"], eqn.params["out_specs"]
-        return [PlacedValue(NamedSharding(mesh, spec), {}) for spec in specs] if isinstance(mesh, Mesh) else results
-    for inner in inner_jaxprs(eqn.params):
-        count = min(len(inner.invars), len(eqn.invars))
-        skipped: list[PlacedValue | None] = [None] * (len(inner.invars) - count)
-        pairs = zip(eqn.invars[-count:], held[-count:], inner.invars[-count:], strict=True) if count else ()
-        outs = _walk(inner, [*skipped, *(_fit(h, a.aval.ndim, v.aval.ndim) for a, h, v in pairs)], found)
-        if len(outs) == len(results):
-            ranks = zip(outs, inner.outvars, eqn.outvars, strict=True)
-            results = [a or _fit(h, v.aval.ndim, y.aval.ndim) for a, (h, v, y) in zip(results, ranks, strict=True)]
-    return results
-
-
-def _fit(held: PlacedValue | None, ndim: int, wanted: int) -> PlacedValue | None:
-    """The sharding of a slice along the first dimension, or of a stack of slices."""
-    if held is None or ndim == wanted:
-        return held
-    dims = held.sharding.axes(ndim)
-    dims = ((),) * (wanted - ndim) + dims[max(ndim - wanted, 0) :]
-    return held._replace(sharding=_with_dims(held.sharding, dims))

@@ -40,7 +40,8 @@ class ArgExtreme(Primitive):
 
     def sharding_rule(self, x: ShapedArray, *, dim: int, dtype: np.dtype) -> ShardingRule:
         names = dim_names(x.ndim)
-        return ShardingRule([names], [drop_dims(names, (dim,))], whole=[names[dim]], resized={names[dim]: ()})
+        along = names[dim]
+        return ShardingRule([names], [drop_dims(names, (dim,))], whole=[along], resized={along: ()}, partial=[along])
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, dim: int, dtype: np.dtype) -> Any:
         (x,), (aval,) = widen_to_bytes(ctx, [x], [ctx.avals_in[0].strip_weak_type()])
