@@ -205,3 +205,52 @@ def test_attributes_that_arrays_lack_are_looked_up_without_python_code():
     assert not found and not calls
     with pytest.raises(AttributeError, match=r"^'Array' object has no attribute 'summ'$"):
         x.summ
+
+
+def test_reading_an_array_whose_memory_could_not_be_allocated_is_an_error():
+    run_python(
+        "import numpy as np, phalanx.numpy as jnp\n"
+        "try:\n"
+        "    np.asarray(jnp.eye(1 << 30))\n"
+        "except RuntimeError as error:\n"
+        "    assert 'Out of memory allocating 4611686018427387904 bytes' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError('2**62 bytes were allocated')\n"
+    )
+
+
+def test_an_array_can_be_deleted_while_another_thread_waits_for_it_or_reads_it():
+    run_python(
+        "import threading, time\n"
+        "import numpy as np, phalanx, phalanx.numpy as jnp\n"
+        "slow = phalanx.jit(lambda x: jnp.sin(x) @ x)\n"
+        "def read(operation, x):\n"
+        "    try:\n"
+        "        operation(x)\n"
+        "    except RuntimeError as error:\n"
+        "        assert 'deleted' in str(error), error\n"
+        "for operation in (phalanx.block_until_ready, np.asarray):\n"
+        "    for i in range(20):\n"
+        "        x = slow(jnp.ones((500, 500)))\n"
+        "        thread = threading.Thread(target=read, args=(operation, x))\n"
+        "        thread.start()\n"
+        "        time.sleep(0.0005 * (i % 5))\n"
+        "        x.delete()\n"
+        "        thread.join()\n"
+        "        assert x.is_deleted()\n"
+    )
+
+
+def test_a_numpy_argument_may_be_written_to_while_the_program_runs():
+    memory = np.empty(4096 + 64, np.uint8)
+    start = -memory.ctypes.data % 64  # XLA's CPU devices can share memory from such addresses on.
+    host = memory[start : start + 4096].view(np.float32)
+    weights = jnp.full((400, 400), 1e-3)
+    delayed = phalanx.jit(lambda w, x: (w @ w @ w).sum() * 0 + x)
+    host[:] = 1
+    delayed(weights, host).block_until_ready()
+    for _ in range(5):
+        host[:] = 1
+        y = delayed(weights, host)
+        host[:] = 2
+        assert (np.asarray(y) == 1).all()

@@ -267,10 +267,12 @@ def to_host(buffer: Buffer) -> np.ndarray:
       The values.
     """
     try:
+        buffer.block_until_ready()  # jaxlib's buffer protocol aborts where the memory could not be allocated.
         value = np.asarray(memoryview(buffer))
-    except BufferError:
-        block_until_ready([buffer])  # Raises if the computation failed; otherwise NumPy cannot read this memory.
+    except BufferError:  # NumPy cannot read this memory.
         value = _beyond_buffer_protocol(buffer)
+    except XlaRuntimeError as error:
+        raise unwrap_callback_error(error) from None
     raise_late_failure()
     value.flags.writeable = False
     return value

@@ -245,7 +245,9 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def delete(self) -> None:
         """Free the buffers now; using the array afterwards is an error."""
-        self._buffer.delete()
+        # Through a second buffer of the same memory: jaxlib destroys the one that is deleted, even where another thread
+        # waits for it, and this ends the process.
+        buffers.with_sharding(self._buffer, self._type.buffer_aval, self.sharding).delete()
         for name in ("_host", "_shards"):
             if hasattr(self, name):
                 delattr(self, name)
