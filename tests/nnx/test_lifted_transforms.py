@@ -355,6 +355,16 @@ def test_grad_refuses_a_variable_that_is_differentiated_in_one_argument_only():
     assert jnp.allclose(bars.w.value, twice.w.value) and len(rest) == 0
 
 
+def test_an_argument_is_differentiated_once():
+    for argnums in ((0, 0), (0, -1), (0, nnx.DiffState(0, nnx.Param))):
+        with pytest.raises(ArgumentError) as error:
+            nnx.grad(lambda m: m(X).sum(), argnums=argnums)(Layer(3, nnx.Rngs(0)))
+        assert str(error.value) == (
+            f"grad, argnums: expected each argument at most once, got {argnums}.\n"
+            "  Fix: leave out the repeated position; a DiffState accepts several filters as a list."
+        )
+
+
 def test_grad_inside_jit_is_a_training_step():
     @nnx.jit
     def step(model, x):

@@ -193,6 +193,9 @@ def _normalize_argnums(where: str, argnums: ArgNums, count: int) -> dict[int, Fi
         fix = "pass the differentiated arguments by position, or change argnums"
         (position,) = normalize_positions(f"{where}, argnums", [number], count, argnums, fix)
         filters[position] = entry.filter if is_filtered else None
+    if len(filters) < len(entries):
+        fix = "leave out the repeated position; a DiffState accepts several filters as a list"
+        raise ArgumentError(f"{where}, argnums", expected="each argument at most once", got=argnums, fix=fix)
     return filters
 
 
