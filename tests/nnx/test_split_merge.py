@@ -206,6 +206,23 @@ def test_merging_an_incomplete_state_names_the_missing_paths():
         nnx.merge(nnx.graphdef(nnx.List()), params)
 
 
+def test_leaves_are_merged_as_they_are_or_as_a_list():
+    model = nnx.Dict(w=nnx.Param(jnp.ones(2)), n=jnp.zeros(3), last=nnx.BatchStat(jnp.ones(1)))
+    graphdef, state = nnx.split(model)
+    values = nnx.as_pure(state)
+    assert type(nnx.merge(graphdef, values).w) is nnx.Param
+    assert nnx.merge(graphdef, values, recreate_variables=False).w is values["w"]
+    assert nnx.merge(graphdef, state, recreate_variables=False).w is model.w
+    for graph in (True, False):
+        graphdef, leaves = nnx.graphlib.flatten(model, with_paths=False, graph=graph)
+        again = nnx.graphlib.unflatten(graphdef, leaves)
+        assert again.w is model.w and again.n is model.n and again.last is model.last
+        copied = nnx.graphlib.unflatten(graphdef, leaves, copy_variables=True)
+        assert copied.w is not model.w and copied.w.value is model.w.value
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        nnx.graphlib.unflatten(graphdef, leaves[1:])
+
+
 def test_clones_share_nothing_or_only_variables():
     model = Model()
     assert nnx.clone(model).count is not model.count

@@ -106,7 +106,7 @@ class PathContains:
         return self.key in path if self.exact else any(str(self.key) in str(k) for k in path)
 
     def __repr__(self) -> str:
-        return f"PathContains({self.key!r}, exact={self.exact})"
+        return f"PathContains({self.key!r}{'' if self.exact else ', exact=False'})"
 
 
 class _ComparedByValue:

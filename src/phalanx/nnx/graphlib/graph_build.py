@@ -115,6 +115,7 @@ def build_from_leaves(
     leaf_at: Mapping[Path, Any],
     where: str,
     copy: bool = False,
+    recreate_variables: bool = True,
     built: dict[int, Any] | None = None,
     existing: Mapping[int, Any] | None = None,
 ) -> Any:
@@ -125,6 +126,7 @@ def build_from_leaves(
       leaf_at: variables or values by path.
       where: the caller, for error messages.
       copy: whether to copy variables.
+      recreate_variables: whether other values at the paths of variables become the values of new variables.
       built: objects of earlier definitions by number, to which this definition may refer; receives the new ones.
       existing: objects, containers and variables to update instead of creating new ones, by number.
 
@@ -152,7 +154,12 @@ def build_from_leaves(
     definitions = zip(definition.variable_defs, variable_paths, strict=True)
     # References are leaves of the state themselves.
     existing = {i: x for i, x in (existing or {}).items() if not isinstance(x, Ref)}
-    variables = (_to_variable(d, leaf_at[p], copy, existing.get(d.index)) for d, p in definitions)
+    variables = (
+        _to_variable(d, leaf_at[p], copy, existing.get(d.index))
+        if recreate_variables or isinstance(leaf_at[p], Variable)
+        else leaf_at[p]
+        for d, p in definitions
+    )
     arrays = (leaf_at[p] for p in array_paths)
     return build(definition.root, variables, arrays, {} if built is None else built, existing)
 

@@ -153,7 +153,8 @@ def merge(
       graphdef: the structure; omitted if the states are `GraphState`s.
       *states: states that together have a leaf at each path.
       copy: whether to copy the variables of the states, or to use them in the module.
-      recreate_variables: accepted for compatibility with Flax.
+      recreate_variables: False to put values that are no variables into the module as they are; by default, they become
+        the values of new variables.
 
     Returns:
       The module, or the tree of modules.
@@ -182,13 +183,13 @@ def merge(
     if graphdef.paths[0] == [()] or graphdef.paths[1] == [()]:  # the root itself is a variable or an array
         # A filter that does not match the root gives an empty state.
         leaf = next((s for s in states if not (isinstance(s, State) and not s)), states[0])
-        return build_from_leaves(graphdef, {(): leaf}, "merge", copy)
-    if len(states) == 1 and type(states[0]) is State and not copy:
+        return build_from_leaves(graphdef, {(): leaf}, "merge", copy, recreate_variables)
+    if len(states) == 1 and type(states[0]) is State and not copy and recreate_variables:
         # The common case avoids paths. If the state does not fit, the slower code below reports where.
         with contextlib.suppress(StructureMismatch):
             return build_nested(graphdef.root, states[0]._mapping, {})
     leaves = (s.leaves_by_path() if type(s) is State else to_flat_state(s).items() for s in states)
-    return build_from_leaves(graphdef, dict(itertools.chain.from_iterable(leaves)), "merge", copy)
+    return build_from_leaves(graphdef, dict(itertools.chain.from_iterable(leaves)), "merge", copy, recreate_variables)
 
 
 def state(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:
@@ -762,19 +763,23 @@ def flatten(
 
 def unflatten(
     graphdef: GraphDef,
-    state: Mapping,
+    state: Mapping | list[Any],
     /,
     *,
     index_ref: MutableMapping[int, Any] | None = None,
     outer_index_outer_ref: Mapping[int, Any] | None = None,
+    copy_variables: bool = False,
+    recreate_variables: bool = True,
 ) -> Any:
     """Build a module from its structure and leaves: the inverse of `flatten`.
 
     Args:
       graphdef: the structure.
-      state: a state or a flat state.
+      state: a state, a flat state, or the list of leaves that `flatten` returns with `with_paths=False`.
       index_ref: an `IndexMap` of what is built already by number, which receives what is built.
       outer_index_outer_ref: an `IndexMap` of the originals, which are updated instead of building copies of them.
+      copy_variables: whether to copy the variables of the state, as the option `copy` of `merge`.
+      recreate_variables: as in `merge`.
 
     Returns:
       The module, or the tree of modules.
@@ -786,11 +791,14 @@ def unflatten(
         value=1.0
       )}
     """
+    if isinstance(state, list):
+        state = dict(zip(itertools.chain(*graphdef.paths), state, strict=True))
     leaves = dict(state.leaves_by_path() if isinstance(state, State) else state.items())
     originals = outer_index_outer_ref or {}
     existing = {i: originals[origin] for i, origin in graphdef.origins if origin in originals}
     built: dict[int, Any] = dict(index_ref or {})
-    merged = build_from_leaves(graphdef, leaves, "unflatten", built=built, existing=existing)
+    modes = copy_variables, recreate_variables
+    merged = build_from_leaves(graphdef, leaves, "unflatten", *modes, built=built, existing=existing)
     if index_ref is not None:
         index_ref.update(built)
     return merged
