@@ -9,7 +9,19 @@ import re
 from pathlib import Path
 
 DEVICES = 8
-ROOMS = ("start", "eager", "calls", "dispatch", "tracing", "per_device", "training", "nnx", "export", "checkpoints")
+ROOMS = (
+    "start",
+    "eager",
+    "calls",
+    "dispatch",
+    "tracing",
+    "per_device",
+    "training",
+    "nnx",
+    "export",
+    "checkpoints",
+    "processes",
+)
 
 
 def main() -> int:
