@@ -9,7 +9,7 @@ JOBS ?= 2
 # Each process takes whole files, in the order that conftest.py gives them.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check lint metrics bench docs format clean fuzz processes ecosystem
+.PHONY: help demo test check lint metrics bench docs plans format clean fuzz processes ecosystem
 .DELETE_ON_ERROR:
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make processes  install Slurm and Open MPI (Debian, as root) and Ray, and start a training run with each"
 	@echo "make ecosystem  run 20 libraries that import jax, without it, beside JAX (ARGS: --libraries optax,equinox)"
 	@echo "make docs    build the documentation into site/"
+	@echo "make plans   plan the demo's step for CPU devices, GPUs and a TPU pod, before and after AUTO: build/plans/index.html"
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Phalanx needs Python 3.11 or newer with venv; found none on the PATH." >&2; exit 1; }
@@ -71,6 +72,10 @@ ecosystem: | $(BIN)/python
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The compilers for GPUs and TPUs are 270 MB; takes some minutes.
+plans: $(VENV)/installed-demo+plan-gpu+plan-tpu
+	PHALANX_PLATFORMS=cpu $(BIN)/python -m tools.plan_pages build/plans
 
 format: $(VENV)/installed-dev+peer
 	$(BIN)/ruff check --fix-only .
