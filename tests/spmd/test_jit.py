@@ -87,6 +87,23 @@ def test_static_arguments_are_compile_time_values():
     assert len(g(X, 2)) == 2 and len(g(X, n=3)) == 3
 
 
+@pytest.mark.parametrize("values", [(0.0, -0.0, 0, False), ((1,), (True,), (1.0,)), (complex(0, -0.0), 0j)], ids=str)
+def test_static_arguments_that_are_equal_but_not_the_same_have_programs_of_their_own(values):
+    traced = []
+    f = phalanx.jit(lambda x, value: (traced.append(repr(value)), x)[1], static_argnums=1)
+    for value in values * 3:
+        f(1.0, value)
+    assert traced == [*map(repr, values)]
+
+
+def test_nan_as_a_static_argument_is_traced_once():
+    traced = []
+    f = phalanx.jit(lambda x, value: (traced.append(value), x)[1], static_argnums=1)
+    for _ in range(3):
+        f(1.0, np.nan)
+    assert len(traced) == 1
+
+
 def test_static_arguments_must_be_hashable():
     def scale(x, factors):
         return x * len(factors)

@@ -159,7 +159,7 @@ class _EagerFunction:
 
 
 class Static:
-    """A leaf whose value is part of a cache key; compared by type too, since 1 is not True.
+    """A leaf whose value is part of a cache key.
 
     Args:
       value: the hashable value.
@@ -174,10 +174,23 @@ class Static:
         return hash(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Static and type(self.value) is type(other.value) and self.value == other.value
+        return type(other) is Static and (self.value is other.value or _is_same(self.value, other.value))
 
     def __repr__(self) -> str:
         return repr(self.value)
+
+
+# The types whose values are equal although programs with them differ, and the reverse: 0.0 == -0.0, and NaN != NaN.
+_FLOATS = frozenset({float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128})
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    """Whether two static values give the same program, also inside tuples: 1 and True do not."""
+    if type(x) is not type(y):
+        return False
+    if type(x) is tuple:
+        return len(x) == len(y) and all(map(_is_same, x, y))
+    return repr(x) == repr(y) if type(x) in _FLOATS else x == y
 
 
 def _leaf_type(x: Any) -> ArrayType | Static:
