@@ -513,7 +513,10 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
             )
         },
     ),
-    "nnx.nn.dtypes": ("Promotion of the operands of layers.", {"nnx.layers.parameter_init": "promote_dtype"}),
+    "nnx.nn.dtypes": (
+        "Promotion of the operands of layers.",
+        {"nnx.layers.parameter_init": "canonicalize_dtype promote_dtype"},
+    ),
     "nnx.nn.initializers": (
         "Initializers of parameters.",
         {

@@ -276,6 +276,19 @@ def test_a_computation_in_bfloat16_keeps_parameters_in_float32():
     assert layer(X).dtype == jnp.bfloat16 and layer.kernel.dtype == jnp.float32
 
 
+def test_layers_compute_in_floating_dtypes():
+    canonicalize_dtype, promote_dtype = nnx.nn.dtypes.canonicalize_dtype, nnx.nn.dtypes.promote_dtype
+    assert canonicalize_dtype(jnp.int32(1), None) == np.float32
+    assert canonicalize_dtype(np.int8(1), jnp.bfloat16(1)) == jnp.bfloat16
+    assert canonicalize_dtype(jnp.int32(1), dtype="int8", inexact=False) == np.int8
+    with pytest.raises(DTypeError) as error:
+        promote_dtype((jnp.ones(2), None), dtype=np.int32)
+    assert str(error.value) == (
+        "the dtype of a layer: expected a floating or complex dtype, got int32.\n"
+        "  Fix: pass dtype='float32', and convert the result."
+    )
+
+
 def test_gradients_flow_through_every_kind_of_layer():
     rngs = nnx.Rngs(0)
     model = nnx.Sequential(

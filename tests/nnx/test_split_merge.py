@@ -223,6 +223,16 @@ def test_leaves_are_merged_as_they_are_or_as_a_list():
         nnx.graphlib.unflatten(graphdef, leaves[1:])
 
 
+def test_merging_overlapping_states_names_their_paths():
+    graphdef, state = nnx.split(nnx.Dict(a=nnx.Param(1.0), b=nnx.Param(2.0)))
+    with pytest.raises(TreeError) as error:
+        nnx.merge(graphdef, state, nnx.filter_state(state, nnx.PathContains("b")))
+    assert str(error.value) == (
+        "merge: expected each leaf in one of the states, got several values of b.\n"
+        "  Fix: pass the states of one nnx.split, or join overlapping states with nnx.merge_state."
+    )
+
+
 def test_clones_share_nothing_or_only_variables():
     model = Model()
     assert nnx.clone(model).count is not model.count

@@ -7,12 +7,13 @@ and pytree functions create new variables.
 from __future__ import annotations
 
 import builtins
+import collections
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
 from typing import Any, TypeAlias
 
-from phalanx.core import ArgumentError, ArgumentTypeError
+from phalanx.core import ArgumentError, ArgumentTypeError, TreeError
 from phalanx.nnx.filters import Filter, Predicate, to_predicate
 from phalanx.nnx.graph_mode import is_tree_mode
 from phalanx.nnx.graphlib.graph_build import StructureMismatch, build, build_from_leaves, build_nested
@@ -27,6 +28,7 @@ from phalanx.nnx.graphlib.states import (
     State,
     check_shape,
     format_path,
+    format_paths,
     missing_path_error,
     split_leaves,
     to_flat_state,
@@ -188,8 +190,17 @@ def merge(
         # The common case avoids paths. If the state does not fit, the slower code below reports where.
         with contextlib.suppress(StructureMismatch):
             return build_nested(graphdef.root, states[0]._mapping, {})
-    leaves = (s.leaves_by_path() if type(s) is State else to_flat_state(s).items() for s in states)
-    return build_from_leaves(graphdef, dict(itertools.chain.from_iterable(leaves)), "merge", copy, recreate_variables)
+    leaves = [leaf for s in states for leaf in (s.leaves_by_path() if type(s) is State else to_flat_state(s).items())]
+    leaf_at = dict(leaves)
+    if len(leaf_at) < len(leaves):
+        counts = collections.Counter(path for path, _ in leaves)
+        raise TreeError(
+            "merge",
+            expected="each leaf in one of the states",
+            got=f"several values of {format_paths([path for path, count in counts.items() if count > 1])}",
+            fix="pass the states of one nnx.split, or join overlapping states with nnx.merge_state",
+        )
+    return build_from_leaves(graphdef, leaf_at, "merge", copy, recreate_variables)
 
 
 def state(node: PyTree, *filters: Filter, graph: bool | None = None) -> Any:

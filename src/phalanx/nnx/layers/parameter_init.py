@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from phalanx.core import ArgumentTypeError, dtypes, get_aval, promotion, state
+from phalanx.core import ArgumentTypeError, DTypeError, dtypes, get_aval, promotion, state
 from phalanx.engine.cache import memoize
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.lax import convert_element_type
@@ -104,25 +104,53 @@ def flatten_initializer(init: Callable, num_in: int | None) -> Callable:
     return initialize
 
 
+def canonicalize_dtype(*args: Any, dtype: DTypeLike | None = None, inexact: bool = True) -> np.dtype:
+    """Return the dtype that a layer computes in.
+
+    Args:
+      *args: arrays; entries may be None.
+      dtype: the dtype; None for the dtype that the operands promote to.
+      inexact: whether it must be a floating or complex dtype, to which integers are promoted.
+
+    Returns:
+      The dtype.
+
+    Raises:
+      DTypeError: `dtype` is an integer dtype, and `inexact` is set.
+
+    Examples:
+      >>> import numpy as np
+      >>> from phalanx import nnx
+      >>> nnx.nn.dtypes.canonicalize_dtype(np.int8(1), None, np.float16(2))
+      dtype('float16')
+    """
+    if dtype is None:
+        # The common case of equal dtypes avoids the promotion table.
+        types = {get_aval(x).dtype for x in args if x is not None}
+        dtype = types.pop() if len(types) == 1 else promotion.result_type(*[x for x in args if x is not None])
+        return np.dtype(dtypes.to_inexact_dtype(dtype) if inexact else dtype)
+    if inexact and not dtypes.issubdtype(dtype, np.inexact):
+        raise DTypeError(
+            "the dtype of a layer",
+            expected="a floating or complex dtype",
+            got=np.dtype(dtype).name,
+            fix="pass dtype='float32', and convert the result",
+        )
+    return np.dtype(dtype)
+
+
 @api_boundary  # here rather than where it is public, so that layers hold the object that pickle finds
 def promote_dtype(args: Sequence[Any], /, *, dtype: DTypeLike | None = None, inexact: bool = True) -> tuple:
     """Promote operands to one dtype.
 
     Args:
       args: arrays; entries may be None.
-      dtype: the dtype; None for the dtype that the operands promote to.
-      inexact: whether to promote integers to a floating dtype.
+      dtype, inexact: as in `canonicalize_dtype`.
 
     Returns:
       The promoted operands, with None for None.
     """
-    if dtype is None:
-        # The common case of equal dtypes avoids the promotion table.
-        types = {get_aval(x).dtype for x in args if x is not None}
-        dtype = types.pop() if len(types) == 1 else promotion.result_type(*[x for x in args if x is not None])
-        if inexact:
-            dtype = dtypes.to_inexact_dtype(dtype)
-    dtype = np.dtype(dtype)
+    dtype = canonicalize_dtype(*args, dtype=dtype, inexact=inexact)
     return tuple([x if x is None or _has_dtype(x, dtype) else convert_element_type(x, dtype) for x in args])
 
 
