@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -331,3 +332,11 @@ def test_a_failure_of_a_partitioning_in_this_process_is_raised_here():
     f.def_partition(fail, sharding_rule="i -> i")
     with pytest.raises(ZeroDivisionError, match="in the rule"):
         phalanx.plan(f, shape((8,)), mesh=AbstractMesh((2,), ("i",)), in_shardings=P("i"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not is_installed("tpu"), reason="needs the compiler for TPUs")
+def test_programs_for_tpus_are_planned_at_the_same_time():
+    with ThreadPoolExecutor() as pool:
+        plans = [pool.submit(phalanx.plan, jnp.tanh, shape((8, 8)), target="v5p") for _ in range(2)]
+    assert [p.result().compiler.split(",")[0] for p in plans] == ["XLA for TPUs"] * 2

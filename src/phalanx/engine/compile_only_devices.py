@@ -65,7 +65,8 @@ def _make_gpus(topology: Topology, count: int) -> tuple[list[Any], str]:
 
 
 def _make_tpus(topology: Topology, count: int) -> tuple[list[Any], str]:
-    os.environ |= {"TPU_SKIP_MDS_QUERY": "1"}  # It would look for the machine's metadata in a cloud.
+    # It would look for the machine's metadata in a cloud, and lock the TPUs of this machine against other processes.
+    os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     _jax.load_pjrt_plugin("tpu", library_path=_tpu_path(), c_api=None)
     _jax.initialize_pjrt_plugin("tpu")
     found = _jax.get_default_c_api_topology("tpu", topology.name, {})
