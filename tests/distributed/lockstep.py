@@ -1,7 +1,8 @@
 """A plugin of pytest by which several processes run the same tests together, over the devices of all.
 
 `phalanx launch -n 2 --devices 4 -- -m pytest -p tests.distributed.lockstep FILES`. Each process runs every test, in the same
-order. Reading an array over several processes gathers it first, so that tests for one process see whole values.
+order; with CI=1 in the environment, Hypothesis draws the same examples in each. Reading an array over several processes
+gathers it first, so that tests for one process see whole values.
 """
 
 from phalanx.experimental import multihost_utils
