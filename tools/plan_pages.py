@@ -44,7 +44,7 @@ class Place(NamedTuple):
 PLACES = {
     "cpu": Place("8 CPU devices", (4, 2), HOST, Config()),
     "gpu": Place("64 H100 GPUs", (16, 4), "h100", LARGE),
-    "tpu": Place("a TPU v5p pod of 256 chips", (64, 4), "v5p", LARGE),
+    "tpu": Place("TPU v5p pod of 256 chips", (64, 4), "v5p", LARGE),
 }
 
 
