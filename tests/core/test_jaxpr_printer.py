@@ -132,3 +132,16 @@ def test_comments_end_their_lines():
     text = phalanx.make_jaxpr(f)(X).pretty_print(source_info=True, name_stack=True)
     assert [line.rpartition("  # ")[2] for line in text.splitlines()[1:3]] == ["[layer]", "[layer]"]
     assert all("test_jaxpr_printer.py:" in line for line in text.splitlines()[1:3])
+
+
+def test_types_print_as_in_the_field():
+    aval = phalanx.typeof(jnp.ones((2, 3)))
+    assert (str(aval), repr(aval), aval.str_short()) == ("float32[2,3]", "ShapedArray(float32[2,3])", "f32[2,3]")
+    assert (str(phalanx.typeof(1)), repr(phalanx.typeof(1))) == ("~int32[]", "ShapedArray(int32[], weak_type=True)")
+    varying = aval.update(varying=frozenset("yx"))
+    assert (str(varying), varying.str_short()) == ("float32[2,3]{V:(x,y)}", "f32[2,3]{V:(x,y)}")
+
+
+def test_products_print_the_parameters_that_they_have():
+    text = str(phalanx.make_jaxpr(jnp.dot)(X, X))
+    assert "dot_general[dimension_numbers=(([0], [0]), ([], []))] a b" in text

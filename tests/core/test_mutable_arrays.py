@@ -62,7 +62,7 @@ def test_a_reference_shows_its_type_and_value():
     assert (ref.shape, ref.dtype, ref.ndim, ref.size, len(ref)) == ((3,), np.int32, 1, 3, 3)
     assert isinstance(ref, jax.Ref) and not isinstance(ref, jax.Array)
     assert jax.ref.AbstractRef(jax.typeof(ref[...])) is jax.typeof(ref)
-    assert str(jax.typeof(ref)) == "Ref{i32[3]}"
+    assert str(jax.typeof(ref)) == "Ref{int32[3]}"
 
 
 @both

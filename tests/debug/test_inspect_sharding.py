@@ -85,7 +85,7 @@ def test_inspecting_a_shard_inside_shard_map_is_an_error(mesh, matrix):
         phalanx.jit(phalanx.shard_map(f, mesh=mesh, in_specs=P("x", "y"), out_specs=P()))(matrix)
     assert str(error.value) == (
         "inspect_array_sharding inside a shard_map: expected a value outside of shard_map, whose sharding the compiler chooses, got the shard of "
-        "one device, f32[2,8]{x,y}.\n"
+        "one device, f32[2,8]{V:(x,y)}.\n"
         "  Fix: inspect the arguments and results of the shard_map."
     )
 

@@ -156,7 +156,7 @@ def sharding_constraints_and_explicit_axes():
     mesh = phalanx.make_mesh((N,), ("x",), axis_types=(phalanx.sharding.AxisType.Explicit,))
     with phalanx.set_mesh(mesh):
         x = phalanx.device_put(A, NamedSharding(mesh, P("x")))
-        assert str(phalanx.typeof(jnp.sin(x) + 1)) == "f32[8@x,8]"
+        assert str(phalanx.typeof(jnp.sin(x) + 1)) == "float32[8@x,8]"
         _same(jnp.sin(x) + 1, np.sin(A) + 1)
 
 

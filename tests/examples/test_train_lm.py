@@ -120,7 +120,7 @@ def test_a_sample_continues_the_window(lm, small, data):
 def test_the_model_in_a_file_takes_any_batch_and_length_and_completes_a_prompt(lm, small, data, tmp_path):
     _, state, _ = run(lm, small, data, (4, 2), until=1)
     exported = lm.export_model(tmp_path / "model.phalanx", state["params"], "float32")
-    assert str(exported.in_avals[0]) == "u8[batch,time]" and str(exported.out_avals[0]) == "f32[batch,time,256]"
+    assert str(exported.in_avals[0]) == "uint8[batch,time]" and str(exported.out_avals[0]) == "float32[batch,time,256]"
     tokens = data[:10].reshape(2, 5)
     alone = phalanx.tree.map(np.asarray, state["params"])
     np.testing.assert_allclose(exported.call(tokens), lm.forward(alone, tokens, "float32"), atol=1e-4)

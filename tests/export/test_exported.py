@@ -45,8 +45,8 @@ def raises(error, text):
 def test_an_artifact_records_its_signature():
     found = exported()
     assert found.fun_name == "network" and found.platforms == ("cpu",) and found.nr_devices == 1
-    assert [str(a) for a in found.in_avals] == ["f32[4,2]", "f32[3,4]"]
-    assert [str(a) for a in found.out_avals] == ["f32[3,2]", "f32[]"]
+    assert [str(a) for a in found.in_avals] == ["float32[4,2]", "float32[3,4]"]
+    assert [str(a) for a in found.out_avals] == ["float32[3,2]", "float32[]"]
     assert (
         str(found.in_tree) == "PyTreeDef((({'w': *}, *), {}))"
         and str(found.out_tree) == "PyTreeDef({'hidden': *, 'out': *})"
@@ -78,8 +78,8 @@ def test_gradients_of_two_orders_go_through_the_artifact():
 
 def test_the_derivative_is_an_exported_function_of_arguments_and_cotangents():
     found = export.export(phalanx.jit(lambda x, n: (x * n, n + 1)))(shape(3), shape(dtype="int32")).vjp()
-    assert [str(a) for a in found.in_avals] == ["f32[3]", "i32[]", "f32[3]", "bool[]"]
-    assert [str(a) for a in found.out_avals] == ["f32[3]", "bool[]"]
+    assert [str(a) for a in found.in_avals] == ["float32[3]", "int32[]", "float32[3]", "bool[]"]
+    assert [str(a) for a in found.out_avals] == ["float32[3]", "bool[]"]
     x_bar, n_bar = found.call(X[0, :3], np.int32(2), np.ones(3, F32), np.zeros((), bool))
     np.testing.assert_array_equal(x_bar, [2, 2, 2])
     assert not n_bar

@@ -116,12 +116,12 @@ def test_results_over_explicit_axes_have_the_exported_sharding_in_their_type():
     mesh = phalanx.make_mesh((4, 2), ("data", "model"), axis_types=EXPLICIT)
     x = phalanx.device_put(X, NamedSharding(mesh, P("data", "model")))
     found = deserialize(export.export(phalanx.jit(jnp.sin))(x).serialize(1))
-    assert [str(a) for a in (*found.in_avals, *found.out_avals)] == ["f32[8,8]"] * 2
+    assert [str(a) for a in (*found.in_avals, *found.out_avals)] == ["float32[8,8]"] * 2
     assert found.out_shardings_jax(mesh) == found.in_shardings_jax(mesh) == (x.sharding,)
     types = []
     phalanx.jit(lambda x: types.append(phalanx.typeof(found.call(x))))(x)
-    assert str(types[0]) == "f32[8@data,8@model]"
-    assert str(phalanx.typeof(phalanx.grad(lambda x: found.call(x).sum())(x))) == "f32[8@data,8@model]"
+    assert str(types[0]) == "float32[8@data,8@model]"
+    assert str(phalanx.typeof(phalanx.grad(lambda x: found.call(x).sum())(x))) == "float32[8@data,8@model]"
 
 
 def test_a_program_for_one_device_accepts_arguments_sharded_over_explicit_axes():

@@ -279,7 +279,10 @@ def test_an_embedding_may_be_split_along_the_vocabulary_of_an_explicit_axis():
     with phalanx.set_mesh(mesh):
         layer = nnx.Embed(8, 4, rngs=nnx.Rngs(0), embedding_metadata={"out_sharding": ("x", None)})
         found = layer(jnp.arange(4), out_sharding=P("y"))
-        assert str(phalanx.typeof(layer.embedding.value)) == "f32[8@x,4]" and str(phalanx.typeof(found)) == "f32[4@y,4]"
+        assert (
+            str(phalanx.typeof(layer.embedding.value)) == "float32[8@x,4]"
+            and str(phalanx.typeof(found)) == "float32[4@y,4]"
+        )
         with pytest.raises(ShardingError, match="or pass out_sharding="):
             layer(jnp.arange(4))
     assert (np.asarray(layer.embedding.value)[:4] == np.asarray(found)).all()

@@ -70,8 +70,8 @@ def test_the_printed_program_shows_varying_axes():
         "    b:f32[2] = shard_map[\n"
         "      check=True\n"
         "      in_specs=(P('x',),)\n"
-        "      jaxpr={ lambda ; c:f32[2]{x}. let\n"
-        "          d:f32[2]{x} = mul c 2.0:f32[]\n"
+        "      jaxpr={ lambda ; c:f32[2]{V:x}. let\n"
+        "          d:f32[2]{V:x} = mul c 2.0:f32[]\n"
         "          e:f32[2] = psum[axes=('x',) groups=None sizes=(2,) tracked={'x'}] d\n"
         "        in (e,) }\n"
         "      manual={'x'}\n"
@@ -349,7 +349,7 @@ def test_specs_and_explicit_sharding_types_determine_each_other():
         part = phalanx.jit(phalanx.shard_map(f, in_specs=P("x"), out_specs=P(), axis_names={"x"}))(a)
         grad = phalanx.grad(lambda a: (phalanx.shard_map(f, out_specs=P(None, "y"))(a) ** 2).sum())(a)
         message = error(ShardingError, phalanx.shard_map(f, out_specs=P()), {"a": A})
-    assert seen[:2] == ["f32[2,2]{x,y}", "f32[2,4@y]{x}"]
+    assert seen[:2] == ["f32[2,2]{V:(x,y)}", "f32[2,4@y]{V:x}"]
     assert [y.aval.str_short() for y in (whole, part, grad)] == ["f32[2,4@y]", "f32[2,4@y]", "f32[8@x,4@y]"]
     for y in (whole, part):
         np.testing.assert_allclose(y, 2 * A.reshape(4, 2, 4).sum(0))
@@ -646,7 +646,7 @@ def test_specs_must_fit_the_mesh_and_the_arrays(over):
             P("x"),
             P("x", None, "y"),
             ShardingError,
-            "shard_map of <lambda>, out_specs: expected a spec of at most 2 entries for f32[2,4]{x}, got "
+            "shard_map of <lambda>, out_specs: expected a spec of at most 2 entries for f32[2,4]{V:x}, got "
             "P('x', None, 'y').\n  Fix: drop the last entry, or give the array 3 dimensions.",
         ),
     }
@@ -669,7 +669,7 @@ def test_a_varying_result_with_a_replicated_spec_is_an_error(over):
     f = over(lambda v: {"loss": v.sum()}, in_specs=P("x", "y"), out_specs={"loss": P()})
     assert error(ShardingError, f, A) == (
         "shard_map of <lambda>, result['loss']: expected a value that is equal along 'x', 'y', which P() "
-        "does not name, got f32[]{x,y}, which varies over 'x', 'y'.\n"
+        "does not name, got f32[]{V:(x,y)}, which varies over 'x', 'y'.\n"
         "  Fix: combine it with lax.psum, lax.pmean or lax.all_gather_invariant over 'x', 'y', add the axis to "
         "out_specs['loss'] to concatenate the shards, or disable the check with check_vma=False."
     )
@@ -711,7 +711,7 @@ def test_other_misuse_is_an_error(mesh, over):
         "this axis, or use a name in scope.",
         lambda v: lax.pswapaxes(
             v, "x", 0
-        ): "lax.pswapaxes: expected dimension 0 of a size equal to the number of members, 4, got f32[2,4]{x}.\n"
+        ): "lax.pswapaxes: expected dimension 0 of a size equal to the number of members, 4, got f32[2,4]{V:x}.\n"
         "  Fix: pad or reshape the operand.",
         lambda v: lax.pswapaxes(
             v, "x", 3
@@ -730,14 +730,14 @@ def test_other_misuse_is_an_error(mesh, over):
         "[(0, 1), (0, 2)].\n  Fix: send from each position at most once, and to each position at most once.",
         lambda v: lax.all_to_all(
             v, "x", 0, 0
-        ): "lax.all_to_all: expected dimension 0 of a size equal to the number of members, 4, got f32[2,4]{x}.\n"
+        ): "lax.all_to_all: expected dimension 0 of a size equal to the number of members, 4, got f32[2,4]{V:x}.\n"
         "  Fix: pad or reshape the operand, or give tiled=True to send more than one slice.",
         lambda v: lax.pbroadcast(
             random.key(0), "x", 0
         ): "lax.pbroadcast: expected an operand of any numeric or boolean dtype, got key<fry>[].\n"
         "  Fix: convert it with lax.convert_element_type, or call the phalanx.numpy function, which promotes.",
         lambda v: lax.pcast(v, "x", to="reduced"): "lax.pcast to='reduced': expected a value that is shared along "
-        "['x'], got f32[2,4]{x}.\n  Fix: combine it with psum or all_gather first.",
+        "['x'], got f32[2,4]{V:x}.\n  Fix: combine it with psum or all_gather first.",
         lambda v: lax.pcast(
             v, "x", to="sum"
         ): "lax.pcast to: expected 'varying', 'unreduced' or 'reduced', got 'sum'.\n"
@@ -777,7 +777,7 @@ def test_check_jaxpr_finds_types_without_their_varying_axes(over):
     inner = program.eqns[0].params["jaxpr"]
     inner.eqns[0].outvars[0].aval = inner.eqns[0].outvars[0].aval.with_varying(frozenset())
     assert error(ProgramError, check_jaxpr, program) == (
-        "program <lambda>, equation 0, mul: expected a result of type f32[2,4]{x}, got f32[2,4].\n"
+        "program <lambda>, equation 0, mul: expected a result of type f32[2,4]{V:x}, got f32[2,4].\n"
         "  Fix: report the error with the printed jaxpr: the transformation that built it is wrong, not your function."
     )
 

@@ -286,7 +286,7 @@ def test_explicit_types_and_legacy_transformations_split_any_size(explicit):
     if explicit:
         rows = phalanx.make_mesh((4, 2), ("x", "y"))
         x = phalanx.device_put(value, NamedSharding(rows, P(("x", "y"))))
-        assert str(phalanx.typeof(jnp.sin(x).T)) == "f32[3,6@(x,y)]"
+        assert str(phalanx.typeof(jnp.sin(x).T)) == "float32[3,6@(x,y)]"
         y = phalanx.jit(lambda x: lax.scan(lambda c, _: (c * x.sum(0), None), x, None, length=1)[0])(x)
         with phalanx.set_mesh(rows):
             np.testing.assert_array_equal(phalanx.reshard(x, P("y", "x")), value)

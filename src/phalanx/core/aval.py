@@ -313,29 +313,24 @@ class ShapedArray(AbstractValue):
     def str_short(self) -> str:
         """The compact form that jaxprs are printed with, such as `f32[2,3]`.
 
-        `f32[2@x,3]` is sharded over the Explicit mesh axis x, and `f32[2,3]{x}` varies over the axis x.
+        `f32[2@x,3]` is sharded over the Explicit mesh axis x, and `f32[2,3]{V:x}` varies over the axis x.
         """
-        weak = "~" if self.weak_type else ""
-        varying = f"{{{format_axes(self.varying)}}}" if self.varying else ""
-        return f"{weak}{dtypes.short_name(self.dtype)}[{self._dims()}]{self._reductions()}{varying}"
+        return f"{'~' if self.weak_type else ''}{dtypes.short_name(self.dtype)}{self._format_dims()}"
 
-    def _reductions(self) -> str:
-        """The unreduced (U) and reduced (R) axes, such as `{U:x, R:y}`."""
-        if self.type_sharding is None or self.type_sharding.spec.is_partitions_only:
-            return ""
-        named = {"U": self.type_sharding.spec.unreduced, "R": self.type_sharding.spec.reduced}
-        return f"{{{', '.join([f'{kind}:{format_axes(axes)}' for kind, axes in named.items() if axes])}}}"
-
-    def _dims(self) -> str:
-        dims = ((),) * self.ndim if self.type_sharding is None else self.type_sharding.spec.dims
-        return format_sharded_shape(self.shape, dims)
+    def _format_dims(self) -> str:
+        """The shape with mesh axes, then varying (V), unreduced (U) and reduced (R) axes: `[2@x,3]{V:y, U:z}`."""
+        spec = None if self.type_sharding is None else self.type_sharding.spec
+        dims = format_sharded_shape(self.shape, ((),) * self.ndim if spec is None else spec.dims)
+        if not self.varying and (spec is None or spec.is_partitions_only):
+            return f"[{dims}]"
+        axes = {"V": self.varying} | ({} if spec is None else {"U": spec.unreduced, "R": spec.reduced})
+        return f"[{dims}]{{{', '.join(f'{kind}:{format_axes(names)}' for kind, names in axes.items() if names)}}}"
 
     def __repr__(self) -> str:
-        weak = ", weak_type=True" if self.weak_type else ""
-        varying = f", varying={{{', '.join(sorted(map(repr, self.varying)))}}}" if self.varying else ""
-        return f"ShapedArray({self.dtype.name}[{self._dims()}]{self._reductions()}{weak}{varying})"
+        return f"ShapedArray({self.dtype.name}{self._format_dims()}{', weak_type=True' if self.weak_type else ''})"
 
-    __str__ = str_short
+    def __str__(self) -> str:
+        return f"{'~' if self.weak_type else ''}{self.dtype.name}{self._format_dims()}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShapedArray, (self.shape, self.dtype, self.weak_type, self.type_sharding, self.varying)
@@ -403,17 +398,16 @@ class AbstractRef(AbstractValue):
         return f"Ref{{{self.inner_aval.str_short()}}}"
 
     def __repr__(self) -> str:
-        return f"Ref{{{repr(self.inner_aval).removeprefix('ShapedArray(')[:-1]}}}"
-
-    __str__ = str_short
+        return f"Ref{{{self.inner_aval}}}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AbstractRef, (self.inner_aval,)
 
 
 def format_axes(axes: Iterable[Any]) -> str:
-    """Format a set of mesh axes, such as `x,y`."""
-    return ",".join(sorted(map(str, axes)))
+    """Format a set of mesh axes, such as `x` or `(x,y)`."""
+    names = sorted(map(str, axes))
+    return names[0] if len(names) == 1 else f"({','.join(names)})"
 
 
 def format_sharded_shape(shape: Iterable[Any], dims: Iterable[tuple[Any, ...]]) -> str:

@@ -48,7 +48,7 @@ class Var:
         self.aval = aval
 
     def __repr__(self) -> str:
-        return f"Var({id(self):x}:{self.aval})"
+        return f"Var({id(self):x}:{self.aval.str_short()})"
 
 
 class DropVar(Var):

@@ -66,7 +66,7 @@ def _check_results(program: Jaxpr, eqn: Eqn, avals: tuple[Any, ...], where: str)
         raise _wrong(program, where, f"{len(results)} results", str(len(eqn.outvars)))
     for v, aval in zip(eqn.outvars, results, strict=True):
         if not v.aval.matches(aval) or not aval.varying <= v.aval.varying:
-            raise _wrong(program, where, f"a result of type {aval}", str(v.aval))
+            raise _wrong(program, where, f"a result of type {aval.str_short()}", v.aval.str_short())
 
 
 def _define(program: Jaxpr, defined: set[Any], v: Var, where: str) -> None:

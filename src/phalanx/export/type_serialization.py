@@ -194,8 +194,8 @@ def _read_sharding(data: Any, aval: ShapedArray, num_devices: int, meshes: Seque
             if _is_tiling(counts, coordinates, num_devices, ndim):
                 return tiling_to_hlo(Tiling(counts, coordinates))
     except (PhalanxError, TypeError, ValueError, IndexError, OverflowError) as error:
-        raise malformed_error(f"a sharding for {aval}", data) from error
-    raise malformed_error(f"a sharding for {aval}", data)
+        raise malformed_error(f"a sharding for {aval.str_short()}", data) from error
+    raise malformed_error(f"a sharding for {aval.str_short()}", data)
 
 
 def _is_tiling(counts: tuple[Any, ...], coordinates: np.ndarray[Any, Any], num_devices: int, ndim: int) -> bool:

@@ -99,7 +99,7 @@ class ArrayType:
         return buffer_aval(self.aval, self.sharding)
 
     def __repr__(self) -> str:
-        return f"ArrayType({self.aval}, {self.sharding}{', committed' if self.committed else ''})"
+        return f"ArrayType({self.aval.str_short()}, {self.sharding}{', committed' if self.committed else ''})"
 
 
 def buffer_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
@@ -310,7 +310,7 @@ class Array(Operators, metaclass=_ArrayMeta):
             raise ArgumentTypeError(
                 "conversion to a NumPy array",
                 expected="an array of numbers",
-                got=f"random keys, {self.aval}",
+                got=f"random keys, {self.aval.str_short()}",
                 fix="convert phalanx.random.key_data(keys), the words of the keys",
             )
         if self.dtype == dtypes.float0:
@@ -330,7 +330,7 @@ class Array(Operators, metaclass=_ArrayMeta):
             raise ShardingError(
                 "conversion to a NumPy array",
                 expected="an array that is not unreduced",
-                got=f"{self.aval} with {sharding}",
+                got=f"{self.aval.str_short()} with {sharding}",
                 fix="reshard it to a spec without unreduced axes: phalanx.reshard(x, P())",
             )
         is_here = sharding.is_fully_replicated and sharding.addressable_devices
@@ -338,7 +338,7 @@ class Array(Operators, metaclass=_ArrayMeta):
             raise ArgumentError(
                 "conversion to a NumPy array",
                 expected="an array whose shards are all on this process's devices",
-                got=f"{self.aval} with {sharding}",
+                got=f"{self.aval.str_short()} with {sharding}",
                 fix="gather it with multihost_utils.process_allgather, or read x.addressable_shards",
             )
         if sharding.is_fully_replicated:
@@ -445,12 +445,12 @@ class Array(Operators, metaclass=_ArrayMeta):
     def __index__(self) -> int:
         # As in NumPy: `__index__` of a float or of a one-element vector would hide mistakes.
         if self.ndim or self.dtype.kind not in "iu":
-            raise TypeError(f"only integer arrays of rank 0 can be used as an index, got {self.aval}")
+            raise TypeError(f"only integer arrays of rank 0 can be used as an index, got {self.aval.str_short()}")
         return int(self._value)
 
     def _scalar(self, kind: str) -> np.ndarray:
         if self.size != 1 or self.ndim:
-            raise TypeError(f"only arrays of rank 0 can be converted to {kind}, got {self.aval}")
+            raise TypeError(f"only arrays of rank 0 can be converted to {kind}, got {self.aval.str_short()}")
         return self._value
 
     def __format__(self, spec: str) -> str:
@@ -465,7 +465,7 @@ class Array(Operators, metaclass=_ArrayMeta):
             raise DLPackError(
                 "export through DLPack",
                 expected="an array on one device",
-                got=f"{self.aval} with {self.sharding}",
+                got=f"{self.aval.str_short()} with {self.sharding}",
                 fix="export numpy.asarray(x), or a single shard, x.addressable_shards[i].data",
             )
         return buffers.to_dlpack((copy_array(self) if copy else self)._live(), stream=stream)
@@ -483,17 +483,20 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def __repr__(self) -> str:
         if self.is_deleted():
-            return f"Array({self.aval}, deleted)"
+            return f"Array({self.aval.str_short()}, deleted)"
         if not (self.is_fully_addressable or self.is_fully_replicated):
-            return f"Array({self.aval}, sharding={self.sharding})"
+            return f"Array({self.aval.str_short()}, sharding={self.sharding})"
         if isinstance(self.dtype, dtypes.KeyDtype):
             return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._assemble()}"
         weak = ", weak_type=True" if self.weak_type else ""
         if self.sharding.unreduced_over:
             return f"Array(shape={self.shape}, dtype={self.dtype.name}{weak}, sharding={self.sharding})"
-        body = np.array2string(self._value, prefix="Array(", separator=", ", threshold=1000)
+        body = np.array2string(self._value, prefix="Array(", suffix=",", separator=", ", threshold=1000)
         shape = "" if self.size else f", shape={self.shape}"
-        return f"Array({body}{shape}, dtype={self.dtype.name}{weak})"
+        last = f"dtype={self.dtype.name}{weak}"
+        # As in JAX and NumPy, the dtype stands apart where it does not fit into the line.
+        is_long = len(body) - body.rfind("\n") + len(last) + 3 > np.get_printoptions()["linewidth"]
+        return f"Array({body}{shape},{' ' * (6 if is_long else 1)}{last})"
 
     def __str__(self) -> str:
         is_elsewhere = not (self.is_fully_addressable or self.is_fully_replicated)
@@ -541,7 +544,7 @@ def deleted_error(array: Array, where: str = "use of an array") -> DeletedArrayE
     return DeletedArrayError(
         where,
         expected="an array with live buffers",
-        got=f"{array.aval}, deleted or donated",
+        got=f"{array.aval.str_short()}, deleted or donated",
         fix="use the result of the call to which it was donated, or remove the argument from donate_argnums",
     )
 

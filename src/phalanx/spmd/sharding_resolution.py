@@ -252,7 +252,7 @@ def _check_committed(t: ArrayType, declared: Sharding | None, devices: tuple, na
         raise ShardingError(
             name,
             expected=f"an array with the declared sharding {wanted}",
-            got=f"{t.aval} committed to {found}",
+            got=f"{t.aval.str_short()} committed to {found}",
             fix="reshard it with device_put, or pass None for this argument in in_shardings",
         )
     if set(held._device_assignment) != set(devices):

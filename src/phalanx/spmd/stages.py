@@ -86,7 +86,7 @@ class ArgInfo:
     dtype = property(lambda self: self.aval.dtype)
 
     def __repr__(self) -> str:
-        return f"ArgInfo({self.aval}, donated={self.donated})"
+        return f"ArgInfo({self.aval.str_short()}, donated={self.donated})"
 
 
 @api_boundary_class
@@ -688,7 +688,7 @@ class Compiled(_LaterStage):
                 call.avals(f"call of compiled {self._traced.fun_name}")
                 raise
             if not held.aval.matches(aval):
-                differences.append(f"{call.path(i)} is {held.aval}, compiled for {aval}")
+                differences.append(f"{call.path(i)} is {held.aval.str_short()}, compiled for {aval.str_short()}")
             # Uncommitted arguments are transferred to the sharding that the stage was compiled for.
             elif held.committed and not held.sharding.is_equivalent_to(s, aval.ndim):
                 differences.append(f"{call.path(i)} has sharding {held.sharding}, compiled for {s}")

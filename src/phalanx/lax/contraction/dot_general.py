@@ -70,6 +70,12 @@ class _Layout(NamedTuple):
 class DotGeneral(Primitive, name="dot_general"):
     """Sum of products over contracting dimensions: result[*batch, *lhs_free, *rhs_free]."""
 
+    def printed_params(self, params):
+        """The parameters that are not None; the dimensions as lists, which are shorter than tuples of one element."""
+        dims = tuple(tuple(map(list, pair)) for pair in params["dimension_numbers"])
+        given = {name: value for name, value in params.items() if value is not None}
+        return super().printed_params(given | {"dimension_numbers": dims})
+
     def abstract_eval(self, x, y, *, dimension_numbers, precision, preferred_element_type):
         (lc, rc), (lb, rb) = dimension_numbers
         _check_dims("lhs", x, lc, lb)
