@@ -167,3 +167,28 @@ def test_lax_functions_take_dtypes_arrays_and_mixed_dtypes_as_documented():
     assert [type(n) for n in pads[0]] == [int, int]
     program = phalanx.make_jaxpr(lambda x: lax.reduce(x, np.array(0, "int32"), lax.bitwise_or, (0,)))(jnp.arange(3))
     assert program.eqns[0].primitive.name == "reduce_or"
+
+
+def test_a_container_that_shows_the_attributes_of_its_array_is_an_operand():
+    @phalanx.tree_util.register_pytree_node_class
+    class Parameter:
+        def __init__(self, value):
+            self.value = value
+
+        def __getattr__(self, name):
+            return getattr(object.__getattribute__(self, "value"), name)
+
+        def __jax_array__(self):
+            return self.value
+
+        def tree_flatten(self):
+            return (self.value,), None
+
+        @classmethod
+        def tree_unflatten(cls, _, leaves):
+            return cls(*leaves)
+
+    w = Parameter(jnp.ones((3, 5)))
+    for fun in (lambda x: jnp.matmul(x, w), lambda x: jnp.dot(x, w).sum(0), lambda x: jnp.sum(w) + x):
+        expected = fun(np.ones((2, 3), np.float32)).tolist()
+        assert phalanx.jit(fun)(jnp.ones((2, 3))).tolist() == expected == fun(jnp.ones((2, 3))).tolist()

@@ -400,6 +400,8 @@ class StagingTrace(Trace):
                 return x._var
         elif type(x) is Dim:  # a symbolic size among arrays
             return self.atom(x.__phalanx_array__())
+        elif hasattr(type(x), "__jax_array__"):  # a container that shows the attributes of its array, such as Flax's
+            return self.atom(x.__jax_array__())
         elif isinstance(x, np.ndarray) and x.ndim == 0:
             return Literal(x[()], get_aval(x))
         var = Var(get_aval(x))
