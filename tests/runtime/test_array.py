@@ -256,6 +256,6 @@ def test_a_numpy_argument_may_be_written_to_while_the_program_runs():
         assert (np.asarray(y) == 1).all()
 
 
-@pytest.mark.parametrize(("size", "gap"), [(8, 1), (12, 6)])
+@pytest.mark.parametrize(("size", "gap"), [(8, 1), (13, 6)])
 def test_the_dtype_stands_apart_where_it_does_not_fit_into_the_line(size, gap):
     assert repr(jnp.full(size, 123, np.int32)).endswith(f" 123],{' ' * gap}dtype=int32)")
