@@ -488,4 +488,4 @@ def test_another_process_calls_the_model_and_its_gradient_without_the_source(tmp
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-W", "error", "-c", STRANGER, str(path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "model f32[4,2] f32[batch,time,4] False\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "model float32[4,2] float32[batch,time,4] False\n", "")
