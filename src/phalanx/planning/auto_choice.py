@@ -196,6 +196,7 @@ class _Search:
 
     def _make_solver(self, grouping: Sequence[tuple[Hashable, ...]]) -> Solver:
         graph, options = build_graph(self._traced.program), self._traced.options
+        graph.outputs = [graph.copy(v, 1) for v in graph.outputs]
         fixed: dict[Any, Any] = {}
         for v, s, is_auto in zip(graph.inputs, self._given, self._is_auto, strict=True):
             if not is_auto:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.planning.machines import Machine
+from phalanx.planning.repeated_layers import tie_repeated_layers
 from phalanx.spmd.program_graph import Operation, ProgramGraph, Value
 
 _COMBINED = frozenset({"sum", "max", "min", "prod", "and", "or"})
@@ -30,6 +31,7 @@ _CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated"})
 # A split that saves no time still saves memory: it counts as this part of the time that reading the bytes takes.
 _PREFER_SMALL = 1e-4
 _MAX_ROUNDS = 3
+_MANY_OPERATIONS = 500  # Beyond, layers that are alike are sharded alike.
 _MAX_NODES = 30
 _GAP = 5e-3  # The plans of the candidates decide, so that a proof of the optimum is worth little.
 
@@ -169,17 +171,40 @@ class Solver:
 
     def __post_init__(self) -> None:
         graph = self.graph
-        self._plain = [o for o in graph.operations if _is_rearrangement(o)]
-        for o in self._plain:
-            positions = {name: d for d, name in enumerate(o.rule.operands[_only_operand(o)])}
-            for d, name in enumerate(o.rule.results[0]):
-                graph.dims.unite((o.operands[_only_operand(o)], positions[name]), (o.results[0], d))
-        plain = {id(o) for o in self._plain}
-        self._others = [o for o in graph.operations if id(o) not in plain]
+        if len(graph.operations) > _MANY_OPERATIONS:
+            tie_repeated_layers(graph)
+        # Values that no operation computes as it is split: their readers may be split otherwise, at a cost.
+        made = {v for o in graph.operations if not _is_whole_result(o) for v in o.results} - self.fixed.keys()
+        self._others = [o for o in graph.operations if not self._tie_elementwise(o, made)]
+        others = {id(o) for o in self._others}
+        self._plain = [o for o in graph.operations if id(o) not in others]
         self._classes = {v: tuple(map(graph.dims.find, ((v, d) for d in range(len(v.shape))))) for v in graph.values}
+        alike: dict[Any, list[Operation]] = {}
+        for o in self._others:
+            values = [v and (self._classes[v], v.bytes) for v in (*o.operands, *o.results)]
+            alike.setdefault((repr(o.rule), o.trips, *values), []).append(o)
+        self._alike = list(alike.values())
         unsplit = {graph.dims.find(dim) for dim in graph.unsplit}
         self._sizes = {c: v.shape[d] for v, cs in self._classes.items() for d, c in enumerate(cs) if c not in unsplit}
         self._live = _find_peaks(graph)
+
+    def _tie_elementwise(self, o: Operation, made: Set[Value]) -> bool:
+        """Tie the results of an operation without partial results to its operands; whether that is all it needs."""
+        if o.eqn is None or o.rule.reduced or len(o.results) != 1 or o.results[0] in self.fixed:
+            return False
+        find, is_tied = self.graph.dims.find, not _is_whole_result(o)
+        places = {name: (o.results[0], d) for d, name in enumerate(o.rule.results[0])}
+        for v, names in zip(o.operands, o.rule.operands, strict=True):
+            if v is None:
+                continue
+            is_tied &= v in made and places.keys() >= set(names)
+            for d, name in enumerate(names):
+                if v in made and name in places and name not in o.rule.whole:
+                    dim, others = find((v, d)), {find(place) for n, place in places.items() if n != name}
+                    is_tied &= dim not in others  # as in x + x.T
+                    if dim not in others:
+                        self.graph.dims.unite(dim, places[name])
+        return is_tied
 
     def solve(self, order: Sequence[Axis]) -> Solution:
         """Solve for the axes in this order, again and again until the time stops falling."""
@@ -255,7 +280,7 @@ class _AxisProblem:
         add = self.milp.add_variable
         self.split = {c: add() for c, n in solver._sizes.items() if n and n % (parts.get(c, 1) * axis.size) == 0}
         self._collectives: list[tuple[Value, float, int]] = []  # a value, seconds per byte, and the variable that sends
-        self._gathers: dict[tuple[Value, int], tuple[int, int]] = {}
+        self._gathers: dict[tuple[tuple[Value, ...], int], tuple[int, int]] = {}
         for v in solver.graph.values:
             self._split_once(v)
         self._fix()
@@ -266,8 +291,8 @@ class _AxisProblem:
         solver = self._solver
         for o in solver._plain:
             self._save(o, self._variables(o.results[0]))
-        for o in solver._others:
-            self._add_operation(o)
+        for alike in solver._alike:
+            self._add_operations(alike)
         for v in solver.graph.inputs:
             self._lower_cost(v, _PREFER_SMALL * self._local[v] / solver.machine.bandwidth)
         for name, sent in solver._sent.items():
@@ -337,7 +362,9 @@ class _AxisProblem:
                 return False
         return True
 
-    def _add_operation(self, o: Operation) -> None:
+    def _add_operations(self, alike: Sequence[Operation]) -> None:
+        """Add operations whose dimensions have the same classes, and which therefore share all variables."""
+        o = alike[0]
         rule = o.rule
         sizes: dict[Hashable, int] = {}
         for v, d, name in o.named_dims():
@@ -347,14 +374,15 @@ class _AxisProblem:
             work = {name: self.milp.add_variable() for name in names}
             self.milp.add_row([(i, 1.0) for i in work.values()], 0, 1)
             reducing = [work[name] for name in rule.reduced if name in work]
-            for v, result in zip(o.results, rule.results, strict=True):
-                self._reduce(v, result, work, reducing, o.trips)
+            for n, names_of_result in enumerate(rule.results):
+                self._reduce([o.results[n] for o in alike], names_of_result, work, reducing, o.trips)
         else:
             work = self._work_of_results(o, names)
-        self._save(o, list(work.values()))
-        for operand, read in zip(o.operands, rule.operands, strict=True):
-            if operand is not None:
-                self._read(operand, read, work, o.trips)
+        for o in alike:
+            self._save(o, list(work.values()))
+        for n, names_of_operand in enumerate(rule.operands):
+            if o.operands[n] is not None:
+                self._read([o.operands[n] for o in alike], names_of_operand, work, o.trips)
 
     def _work_of_results(self, o: Operation, names: Sequence[Hashable]) -> dict[Hashable, int]:
         """For work without partial results, which is split as the results are: their variables, by name."""
@@ -369,50 +397,54 @@ class _AxisProblem:
                     self.milp.add_row([(s, 1.0), (first, -1.0)], 0, 0)
         return work
 
-    def _read(self, v: Value, names: Sequence[Hashable], work: Mapping[Hashable, int], trips: int) -> None:
-        """The cost of an operand: an all-gather where it is split and the work is not, an all-to-all otherwise."""
+    def _read(self, values: Sequence[Value], names: Sequence[Hashable], work: Mapping[Hashable, int], trips: int) -> None:
+        """The cost of operands: an all-gather where they are split and the work is not, an all-to-all otherwise."""
         row = self.milp.add_row
         own = [(work[n], -1.0) for n in dict.fromkeys(names) if n in work]
         for d, name in enumerate(names):
-            if (s := self._variable(v, d)) is None:
+            if (s := self._variable(values[0], d)) is None or work.get(name) == s:
                 continue
-            if work.get(name) == s:
-                continue
-            gather, exchange = self._gather(v, trips)
+            gather, exchange = self._gather(tuple(dict.fromkeys(values)), trips)
             row([(gather, -1.0), (s, 1.0), *own], -np.inf, 0)
             row([(exchange, -1.0), (s, 1.0), *([(work[name], -1.0)] if name in work else ())], -np.inf, 0)
 
-    def _gather(self, v: Value, trips: int) -> tuple[int, int]:
-        """The variables of an all-gather of a value for all readers: what it costs beyond an all-to-all, and that."""
-        if (v, trips) not in self._gathers:
-            axis, bytes = self._axis, self._local[v]
-            part = 1 / axis.size
-            weights = ((1 - part) * axis.per_byte * trips, part * axis.per_byte * trips)
-            seconds = (weights[0] * bytes, weights[1] * bytes + axis.latency * trips)
-            pair = tuple(self.milp.add_variable(cost, is_integer=False) for cost in seconds)
-            self._collectives += [(v, w, i) for w, i in zip(weights, pair, strict=True)]
-            self._gathers[v, trips] = pair  # type: ignore[assignment]
-        return self._gathers[v, trips]
+    def _gather(self, values: tuple[Value, ...], trips: int) -> tuple[int, int]:
+        """The variables of all-gathers of values for all readers: what they cost beyond all-to-alls, and these."""
+        if (values, trips) not in self._gathers:
+            gather, exchange = (self.milp.add_variable(is_integer=False) for _ in range(2))
+            per_byte, part = self._axis.per_byte * trips, 1 / self._axis.size
+            for v in values:
+                self._send(v, gather, (1 - part) * per_byte, 0.0)
+                self._send(v, exchange, part * per_byte, self._axis.latency * trips)
+            self._gathers[values, trips] = gather, exchange
+        return self._gathers[values, trips]
+
+    def _send(self, v: Value, variable: int, per_byte: float, latency: float) -> None:
+        """Count the seconds that a variable costs, since a value is sent."""
+        self.milp.costs[variable] += per_byte * self._local[v] + latency
+        self._collectives.append((v, per_byte, variable))
 
     def _reduce(
-        self, v: Value, names: Sequence[Hashable], work: Mapping[Hashable, int], reducing: Sequence[int], trips: int
-    ) -> None:
-        """The cost of a result that may be partial: an all-reduce where it is, half of it where the result is split."""
-        axis, row = self._axis, self.milp.add_row
+        self, values: Sequence[Value], names: Sequence[Hashable], work: Mapping[Hashable, int], reducing: Sequence[int],
+        trips: int,
+    ) -> None:  # fmt: skip
+        """The cost of results that may be partial: an all-reduce where they are, half of it where they are split."""
+        row = self.milp.add_row
         for d, name in enumerate(names):
-            if (s := self._variable(v, d)) is None:
+            if (s := self._variable(values[0], d)) is None:
                 continue
             split = [(work[name], -1.0)] if name in work else []
             if split:
                 row([(s, 1.0), *split], 0, np.inf)
             row([(s, 1.0), *split, *((r, -1.0) for r in reducing)], -np.inf, 0)
-        seconds = (axis.per_byte * self._local[v] + axis.latency) * trips
-        for r in reducing:
-            self.milp.costs[r] += 2 * seconds
-            self._collectives.append((v, 2 * axis.per_byte * trips, r))
-        if own := self._variables(v):
-            scattered = self.milp.add_variable(-seconds, is_integer=False)
-            self._collectives.append((v, -axis.per_byte * trips, scattered))
+        per_byte, latency = self._axis.per_byte * trips, self._axis.latency * trips
+        for v in values:
+            for r in reducing:
+                self._send(v, r, 2 * per_byte, 2 * latency)
+        if own := self._variables(values[0]):
+            scattered = self.milp.add_variable(is_integer=False)
+            for v in values:
+                self._send(v, scattered, -per_byte, -latency)
             for chosen in (reducing, own):
                 row([(scattered, 1.0), *((i, -1.0) for i in dict.fromkeys(chosen))], -np.inf, 0)
 
@@ -430,22 +462,10 @@ class _AxisProblem:
         return excess
 
 
-def _only_operand(o: Operation) -> int:
-    return next(i for i, v in enumerate(o.operands) if v is not None)
-
-
-def _is_rearrangement(o: Operation) -> bool:
-    """Whether an operation has one operand, of which its result is an elementwise function, maybe transposed.
-
-    Assignments at the boundary of a loop are none: there a value may change its sharding.
-    """
-    given = [i for i, v in enumerate(o.operands) if v is not None]
-    if o.eqn is None or len(given) != 1 or len(o.results) != 1 or o.rule.whole or o.rule.reduced:
-        return False
-    names, out = o.rule.operands[given[0]], o.rule.results[0]
-    return (
-        len(set(names)) == len(names) and sorted(map(repr, names)) == sorted(map(repr, out)) and set(names) == set(out)
-    )
+def _is_whole_result(o: Operation) -> bool:
+    """Whether a result of an operation on operands has a dimension that cannot be split."""
+    given = any(v is not None for v in o.operands)
+    return given and any(name in o.rule.whole for names in o.rule.results for name in names)
 
 
 def _count_flops(o: Operation) -> tuple[int, int]:

@@ -95,8 +95,8 @@ class ProgramGraph:
         self.values.append(value)
         return value
 
-    def _copy(self, value: Value, trips: int) -> Value:
-        """A value that an assignment computes from another one, and that may be sharded otherwise."""
+    def copy(self, value: Value, trips: int) -> Value:
+        """Add a value that an assignment computes from another one, and that may be sharded otherwise."""
         names = range(len(value.shape))
         out = self._add_value(value.aval, trips)
         self.operations.append(Operation(None, ShardingRule([names], [names]), [value], [out], trips))
@@ -140,7 +140,7 @@ class ProgramGraph:
     def _add_carry(self, jaxpr: Jaxpr, consts: Sequence[Value], first: Sequence[Value], rest: Sequence[Value],
                    trips: int) -> tuple[list[Value], list[Value]]:  # fmt: skip
         """Add the body of a loop; returns the values that it carries, and its other outputs."""
-        carry = [self._copy(v, v.trips) for v in first]
+        carry = [self.copy(v, v.trips) for v in first]
         out = self._walk(jaxpr, [*consts, *carry, *rest], trips)
         for before, after in zip(carry, out, strict=False):
             self.tie(before, after)
@@ -158,7 +158,7 @@ class ProgramGraph:
         self.stacks += [(v, n) for v in (*stacked, *results) for n in (begin, len(self.operations) - 1)]
         for stack, row in zip(results, ys, strict=True):
             self._tie_rows(stack, row)
-        return [*(self._copy(v, trips) for v in carry), *results]
+        return [*(self.copy(v, trips) for v in carry), *results]
 
     def _tie_rows(self, stack: Value, row: Value) -> None:
         """Tie the stacked values of all iterations to the value of one."""
@@ -172,7 +172,7 @@ class ProgramGraph:
         count = num_cond_consts + num_body_consts
         carry, _ = self._add_carry(body, operands[num_cond_consts:count], operands[count:], (), trips)
         self._walk(cond, [*operands[:num_cond_consts], *carry], trips)
-        return [self._copy(v, trips) for v in carry]
+        return [self.copy(v, trips) for v in carry]
 
     def _add_cond(self, eqn: Eqn, operands: list[Value], trips: int) -> list[Value]:
         results = [self._add_value(v.aval, trips) for v in eqn.outvars]
