@@ -78,6 +78,18 @@ class ShardingConstraint(Identity, name="sharding_constraint"):
         return self(x, sharding=sharding.with_dim(b, entry)), b
 
 
+class ResultSharding(ShardingConstraint, name="result_sharding"):
+    """`x`, which the operation before is to compute with the given sharding: num[*dims] -> num[*dims].
+
+    A `sharding_constraint` reshards what the partitioner makes of that operation; this one decides on how it is
+    partitioned.
+    """
+
+    def lower(self, ctx: LoweringContext, x: Any, *, sharding: Sharding) -> Any:
+        ctx.module.inferred_shardings[x] = sharding
+        return super().lower(ctx, x, sharding=sharding)
+
+
 class DevicePut(Identity, name="device_put"):
     """`x` on the devices of `sharding`, coming from the devices of `source` if known: num[*dims] -> num[*dims]."""
 
@@ -127,6 +139,7 @@ class DevicePut(Identity, name="device_put"):
 
 
 sharding_constraint_p = ShardingConstraint()
+result_sharding_p = ResultSharding()
 device_put_p = DevicePut()
 
 

@@ -16,7 +16,7 @@ from phalanx.core import Eqn, Jaxpr, Literal, ShardingError, Var
 from phalanx.engine import compiler
 from phalanx.engine.compile_only_devices import Topology
 from phalanx.engine.offline_compiler import OfflineProgram
-from phalanx.lax.sharding_constraint import sharding_constraint_p
+from phalanx.lax.sharding_constraint import result_sharding_p, sharding_constraint_p
 from phalanx.planning.auto_candidates import Spec, list_candidates, match_state
 from phalanx.planning.auto_solver import Solution, Solver, measure_axes
 from phalanx.planning.machines import HOST, Machine, find_machine, find_machine_of
@@ -383,7 +383,7 @@ def _constrain(jaxpr: Jaxpr, shardings: Mapping[Var, NamedSharding]) -> Jaxpr:
         for v in variables:
             if v in shardings:
                 renamed[v] = Var(v.aval)
-                eqns.append(Eqn(sharding_constraint_p, [v], [renamed[v]], {"sharding": shardings[v]}, source))
+                eqns.append(Eqn(result_sharding_p, [v], [renamed[v]], {"sharding": shardings[v]}, source))
 
     def read(atoms: Sequence[Any]) -> list[Any]:
         return [x if type(x) is Literal else renamed.get(x, x) for x in atoms]
