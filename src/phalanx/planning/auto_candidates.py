@@ -88,6 +88,11 @@ def list_candidates(
 
         whole = {i: ((),) * avals[i].ndim for i in weights}
         yield f"data parallel{label}", lay(names, whole)
+        parts = math.prod(mesh[a] for a in names)
+        uneven = [i for i in data if avals[i].ndim and avals[i].shape[0] % parts and avals[i].shape[0] >= parts]
+        if uneven:
+            every = {i: (names, *((),) * (avals[i].ndim - 1)) for i in uneven}
+            yield f"data parallel, uneven{label}", lay(names, whole | every)
         yield f"fully sharded{label}", lay(names, {i: _split_largest(avals[i], names, mesh) for i in weights})
         *outer, inner = names
         yield f"tensor parallel{label}", lay(outer, {i: _split_dim(avals[i], -1, [inner], mesh) for i in weights})

@@ -48,11 +48,6 @@ class Axis(NamedTuple):
     latency: float
     per_byte: float
 
-    @property
-    def saved(self) -> float:
-        """The part of a value that a device need not hold if the axis splits it."""
-        return (self.size - 1) / self.size
-
 
 def measure_axes(shape: Mapping[Hashable, int], machine: Machine, grouping: Sequence[AxisNames]) -> list[Axis]:
     """The axes of a mesh whose devices are numbered in order, on a machine; those with the fastest links come first.
@@ -185,7 +180,11 @@ class Solver:
             alike.setdefault((repr(o.rule), o.trips, *values), []).append(o)
         self._alike = list(alike.values())
         unsplit = {graph.dims.find(dim) for dim in graph.unsplit}
-        self._sizes = {c: v.shape[d] for v, cs in self._classes.items() for d, c in enumerate(cs) if c not in unsplit}
+        self._sizes: dict[DimClass, set[int]] = {}
+        for v, classes in self._classes.items():
+            for c, size in zip(classes, v.shape, strict=True):
+                if c not in unsplit:
+                    self._sizes.setdefault(c, set()).add(size)
         self._live = _find_peaks(graph)
 
     def _tie_elementwise(self, o: Operation, made: Set[Value]) -> bool:
@@ -219,7 +218,7 @@ class Solver:
                     return best if math.isfinite(best.seconds) else Solution(current, 0.0)
                 current[axis.name], seconds = found
             seconds += sum(
-                coefficient * v.bytes / self._parts(v, current, {name})
+                coefficient * self._held_bytes(v, current, {name})
                 for name, sent in self._sent.items()
                 if name != axis.name
                 for v, coefficient in sent
@@ -236,16 +235,18 @@ class Solver:
 
     def estimate_memory(self, solution: Solution) -> float:
         """The bytes of a device at the peak, by the solver's model."""
-        return max((sum(v.bytes / self._parts(v, solution.split) for v in live) for live in self._live), default=0.0)
+        return max((sum(self._held_bytes(v, solution.split) for v in live) for live in self._live), default=0.0)
 
-    def _parts(
+    def _held_bytes(
         self, value: Value, split: Mapping[AxisNames, set[DimClass]], without: Set[AxisNames] = frozenset()
-    ) -> int:
-        """Into how many parts the axes, except for some, split a value."""
+    ) -> float:
+        """The bytes of a value on one device if the axes, except for some, split it."""
         sizes = {a.name: a.size for a in self.axes}
-        return math.prod(
-            sizes[n] for n, c in split.items() if n not in without and c.intersection(self._classes[value])
-        )
+        held = float(value.bytes)
+        for c, size in zip(self._classes[value], value.shape, strict=True):
+            parts = math.prod(sizes[n] for n, chosen in split.items() if n not in without and c in chosen)
+            held *= math.ceil(size / parts) / max(size, 1)
+        return held
 
     def _solve_axis(self, axis: Axis, current: dict[AxisNames, set[DimClass]]) -> tuple[set[DimClass], float] | None:
         """The classes that one axis splits, the other axes being as they are, and the seconds of that."""
@@ -274,11 +275,10 @@ class _AxisProblem:
             for c in split:
                 parts[c] = parts.get(c, 1) * sizes[name]
         self._class_parts = parts
-        self._local = {
-            v: v.bytes / math.prod(parts.get(c, 1) for c in classes) for v, classes in solver._classes.items()
-        }
-        add = self.milp.add_variable
-        self.split = {c: add() for c, n in solver._sizes.items() if n and n % (parts.get(c, 1) * axis.size) == 0}
+        self._local = {v: solver._held_bytes(v, others) for v in solver.graph.values}
+        self._saved: dict[int, float] = {}  # the part of the work, or of a value, that a variable saves
+        found = {c: self._measure_split(sizes, parts.get(c, 1)) for c, sizes in solver._sizes.items()}
+        self.split = {c: self._add_split(saved) for c, saved in found.items() if saved}
         self._collectives: list[tuple[Value, float, int]] = []  # a value, seconds per byte, and the variable that sends
         self._gathers: dict[tuple[tuple[Value, ...], int], tuple[int, int]] = {}
         for v in solver.graph.values:
@@ -298,7 +298,7 @@ class _AxisProblem:
         for name, sent in solver._sent.items():
             if name != self._axis.name:
                 for v, coefficient in sent:
-                    self._lower_cost(v, coefficient * v.bytes / solver._parts(v, others, {name}))
+                    self._lower_cost(v, coefficient * solver._held_bytes(v, others, {name}))
 
     def solve(self, seconds: float) -> np.ndarray | None:
         """The best point that is found in that time; None if there is none."""
@@ -307,6 +307,21 @@ class _AxisProblem:
     def find_sent(self, x: np.ndarray) -> list[tuple[Value, float]]:
         """The values that this axis communicates, with the seconds per byte."""
         return [(v, coefficient * x[i]) for v, coefficient, i in self._collectives]
+
+    def _measure_split(self, sizes: Set[int], parts: int) -> float:
+        """Which part of dimensions of these sizes, split into parts, the axis takes from a device; 0 if it cannot.
+
+        An axis that does not divide a dimension splits it unevenly: the largest shares count.
+        """
+        k, least = self._axis.size, min(sizes)
+        if least == 0 or (any(n % (parts * k) for n in sizes) and (len(sizes) > 1 or least < parts * k)):
+            return 0.0
+        return 1 - math.ceil(least / (parts * k)) / math.ceil(least / parts)
+
+    def _add_split(self, saved: float) -> int:
+        variable = self.milp.add_variable()
+        self._saved[variable] = saved
+        return variable
 
     def _variable(self, value: Value, d: int) -> int | None:
         return self.split.get(self._solver._classes[value][d])
@@ -330,28 +345,29 @@ class _AxisProblem:
     def _lower_cost(self, value: Value, seconds: float) -> None:
         """Count the seconds that splitting a value saves."""
         for i in self._variables(value):
-            self.milp.costs[i] -= seconds * self._axis.saved
+            self.milp.costs[i] -= seconds * self._saved[i]
 
     def _save(self, o: Operation, chosen: Sequence[int]) -> None:
         """Count the seconds that splitting the work of an operation saves."""
         machine = self._solver.machine
         moved = sum(self._local[v] for v in (*o.operands, *o.results) if v is not None)
         flops, bits = _count_flops(o)
-        shares = math.prod(self._name_parts(o, name) for name in dict.fromkeys(name for *_, name in o.named_dims()))
+        sizes = {name: v.shape[d] for v, d, name in o.named_dims()}
+        shares = math.prod(
+            max(n, 1) / math.ceil(max(n, 1) / self._name_parts(o, name)) for name, n in sizes.items()
+        )
         seconds = o.trips * max(machine.contraction_seconds(flops / shares, bits), moved / machine.bandwidth)
         for i in chosen:
-            self.milp.costs[i] -= seconds * self._axis.saved
+            self.milp.costs[i] -= seconds * self._saved[i]
 
     def _name_parts(self, o: Operation, name: Hashable) -> int:
         classes = self._solver._classes
         return max((self._class_parts.get(classes[v][d], 1) for v, d, n in o.named_dims() if n == name), default=1)
 
-    def _can_split(self, o: Operation, name: Hashable, size: int) -> bool:
+    def _can_split(self, o: Operation, name: Hashable) -> bool:
         """Whether the axis can split the work of an operation over a name."""
         rule = o.rule
         if name in rule.whole or rule.reduced.get(name, "sum") not in _COMBINED:
-            return False
-        if not size or size % (self._name_parts(o, name) * self._axis.size):
             return False
         # Results that are not partial must be split as the work is.
         for v, names in zip(o.results, rule.results, strict=True):
@@ -366,12 +382,13 @@ class _AxisProblem:
         """Add operations whose dimensions have the same classes, and which therefore share all variables."""
         o = alike[0]
         rule = o.rule
-        sizes: dict[Hashable, int] = {}
+        sizes: dict[Hashable, set[int]] = {}
         for v, d, name in o.named_dims():
-            sizes[name] = max(sizes.get(name, 0), v.shape[d])
-        names = [name for name, size in sizes.items() if self._can_split(o, name, size)]
+            sizes.setdefault(name, set()).add(v.shape[d])
+        found = {name: self._measure_split(n, self._name_parts(o, name)) for name, n in sizes.items()}
+        names = [name for name, saved in found.items() if saved and self._can_split(o, name)]
         if any(name in rule.reduced for name in names):
-            work = {name: self.milp.add_variable() for name in names}
+            work = {name: self._add_split(found[name]) for name in names}
             self.milp.add_row([(i, 1.0) for i in work.values()], 0, 1)
             reducing = [work[name] for name in rule.reduced if name in work]
             for n, names_of_result in enumerate(rule.results):
@@ -455,7 +472,7 @@ class _AxisProblem:
             terms: dict[int, float] = {}
             for v in live:
                 for i in self._variables(v):
-                    terms[i] = terms.get(i, 0.0) - self._local[v] * self._axis.saved / limit
+                    terms[i] = terms.get(i, 0.0) - self._local[v] * self._saved[i] / limit
             total = sum(self._local[v] for v in live) / limit
             # HiGHS drops coefficients below 1e-9.
             self.milp.add_row([*((i, c) for i, c in terms.items() if c < -1e-8), (excess, -1.0)], -np.inf, 1 - total)
