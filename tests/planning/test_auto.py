@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,11 +13,13 @@ from tests.meshes import auto_mesh
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import lax, nn
+from phalanx import export, lax, nn, nnx
 from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.planning import auto_choice
+from phalanx.planning.repeated_layers import tie_repeated_layers
 from phalanx.sharding import AUTO, AbstractMesh, AutoSharding, Mesh, NamedSharding, P
 from phalanx.spmd.legacy.pjit import pjit
+from phalanx.spmd.program_graph import build_graph
 
 MESHES = {"8": ((8,), ("data",)), "4x2": ((4, 2), ("data", "model")), "2x2x2": ((2, 2, 2), ("a", "b", "c"))}
 
@@ -195,7 +200,7 @@ def test_models_are_never_worse_than_usual_and_compute_the_same(model, mesh):
     avals = phalanx.tree.leaves(args)
     batch = [P(tuple(outer)) if outer else P()] * (len(avals) - len(weights))
     specs = [s.axes_per_dim(a.ndim) for s, a in zip([*weights, *batch], avals, strict=True)]
-    assert choice.plan.time.step <= seconds(fun, mesh, args, specs) * 1.15
+    assert choice.plan.time.step <= seconds(fun, mesh, args, specs) * 1.05
     values = values_of(args)
     out, expected = lowered.compile()(*values), phalanx.jit(fun)(*values)
     for y, z in zip(phalanx.tree.leaves(out), phalanx.tree.leaves(expected), strict=True):
@@ -302,11 +307,89 @@ def test_state_has_one_sharding_in_every_step():
     assert int(twice["count"]) == int(values[0]["count"]) + 2
 
 
-def test_the_choice_is_deterministic():
+def print_choice():
     fun, args, _ = embedding()
+    print(choose(fun, auto_mesh((2, 2), ("data", "model")), args).auto)
+
+
+def test_the_choice_is_deterministic(capfd):
+    print_choice()
+    first = capfd.readouterr().out
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    environment = os.environ | {"PYTHONHASHSEED": "7", "XLA_FLAGS": flags}
+    code = f"from {__name__} import print_choice; print_choice()"
+    other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert other.stdout == first != ""
+
+
+def test_pasted_code_has_the_plan_of_the_choice():
+    fun, args, _ = embedding()
+    mesh = auto_mesh((4,), ("data",))
+    choice = choose(fun, mesh, args).auto
+    assert choice.num_constraints == 0
+    with mesh:
+        options = eval(f"dict({choice.to_code()})", {"P": P, "dict": dict})
+        pasted = phalanx.plan(phalanx.jit(fun, donate_argnums=0, **options), *args, mesh=mesh)
+    assert pasted.memory.peak == choice.plan.memory.peak
+    assert [c[:2] for c in pasted.collectives] == [c[:2] for c in choice.plan.collectives]
+
+
+def test_operations_are_computed_as_chosen():
+    """A result has its sharding without communication, where a constraint of the user would reshard it."""
     mesh = auto_mesh((2, 2), ("data", "model"))
-    first, second = (choose(fun, mesh, args).auto for _ in range(2))
-    assert str(first) == str(second)
+    whole, split = (NamedSharding(mesh, spec) for spec in (P(), P(None, ("data", "model"))))
+    program = phalanx.jit(lambda x, g: x.T @ g, in_shardings=(whole, split)).trace(shape(64, 64), shape(64, 64))
+    (result,) = program.program.outvars
+    inside = auto_choice._constrain(program.program, {result: split})
+    chosen = auto_choice.Candidate("chosen", inside, (split, split), (split,))
+    assert "phalanx.reshard" not in program.with_shardings(chosen).lower().as_text()
+    asked = phalanx.jit(
+        lambda x, g: lax.with_sharding_constraint(x.T @ g, split), in_shardings=(split, split), out_shardings=split
+    )
+    assert "phalanx.reshard" in asked.lower(shape(64, 64), shape(64, 64)).as_text()
+
+
+def test_layers_that_are_alike_share_variables():
+    def loss(params, x):
+        for up, down in params:
+            x = x + jnp.tanh(x @ up) @ down
+        return jnp.mean(x**2)
+
+    counts = []
+    for num_layers in (12, 20):
+        args = [(shape(64, 128), shape(128, 64))] * num_layers, shape(32, 64)
+        graph = build_graph(phalanx.make_jaxpr(descend(loss))(*args))
+        tie_repeated_layers(graph)
+        counts.append(len({graph.dims.find((v, d)) for v in graph.values for d in range(len(v.shape))}))
+        middle = [{graph.dims.find((v, d)) for d in (0, 1)} for v in graph.inputs[10:14:2]]
+        assert middle[0] == middle[1]
+    assert counts[0] == counts[1]
+
+
+def test_sizes_that_no_axis_divides_are_split():
+    mesh = auto_mesh((8,), ("data",))
+    fun = lambda x, w: nn.softmax(x @ w, axis=-1)
+    args = shape(37, 512), shape(512, 1001)
+    lowered = phalanx.jit(fun, in_shardings=AUTO(mesh), out_shardings=AUTO(mesh)).lower(*args)
+    assert lowered.auto.in_specs == (P("data"), P()) and lowered.auto.out_specs == P("data")
+    assert lowered.auto.plan.time.step < lowered.auto.plans["replicated"].time.step / 2
+    values = values_of(args)
+    np.testing.assert_allclose(lowered.compile()(*values), fun(*values), rtol=1e-4, atol=1e-6)
+
+
+def test_auto_in_exports_and_modules_and_ahead_of_time():
+    mesh = auto_mesh((4,), "x")
+    f = phalanx.jit(double, in_shardings=AUTO(mesh), out_shardings=AUTO(mesh))
+    x = np.arange(4096 * 3, dtype="float32").reshape(4096, 3)
+    f.warm(shape(4096, 3))
+    assert f(x).sharding == NamedSharding(mesh, P("x"))
+    artifact = export.deserialize(export.export(f)(shape(4096, 3)).serialize())
+    y = phalanx.jit(artifact.call, in_shardings=NamedSharding(mesh, P("x")))(x)
+    np.testing.assert_array_equal(y, 2 * x)
+    model = nnx.Linear(3, 8, rngs=nnx.Rngs(0))
+    y = nnx.jit(lambda model, x: model(x), in_shardings=(None, AUTO(mesh)), out_shardings=AUTO(mesh))(model, x)
+    assert y.sharding.spec == P("x")
+    np.testing.assert_allclose(y, model(x), rtol=1e-5, atol=1e-5)
 
 
 def test_a_memory_limit_that_binds_is_kept():
@@ -377,6 +460,8 @@ def test_errors():
         )
     with pytest.raises(ArgumentTypeError, match="expected a PartitionSpec"):
         phalanx.shard_map(double, mesh=mesh, in_specs=AUTO, out_specs=P("x"))(x)
+    with pytest.raises(ArgumentError, match="AUTO, argument target: expected cpu, or one of a100.* got 'h1000'"):
+        phalanx.jit(double, in_shardings=AUTO(mesh, target="h1000"))(x)
     with pytest.raises(ArgumentTypeError, match="AUTO, argument mesh: expected a Mesh or an AbstractMesh"):
         AUTO("x")
     with pytest.raises(ArgumentError, match="AUTO, argument memory: expected a positive number, got -1"):

@@ -42,6 +42,7 @@ class Candidate:
     program: Jaxpr
     in_shardings: tuple[Any, ...]
     out_shardings: tuple[Any, ...]
+    num_constraints: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,7 @@ class AutoChoice:
       in_specs, out_specs: the specs of the arguments and of the results, as trees. None is left to the compiler.
       program: the jaxpr, with constraints on values inside it.
       in_shardings, out_shardings: the sharding of each leaf.
+      num_constraints: how many values inside the program have a constraint.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -74,6 +76,7 @@ class AutoChoice:
     program: Jaxpr = field(repr=False)
     in_shardings: tuple[Any, ...] = field(repr=False)
     out_shardings: tuple[Any, ...] = field(repr=False)
+    num_constraints: int = 0
 
     @property
     def plan(self) -> Plan:
@@ -84,7 +87,8 @@ class AutoChoice:
         """The chosen shardings as options of `jit`, to paste in the place of AUTO under the same mesh.
 
         Returns:
-          The text.
+          The text. Its last line is a comment if values inside the program have constraints, which these options lack:
+          with them alone the compiler chooses the shardings inside, and the plan may be another one.
 
         Examples:
           >>> import phalanx, phalanx.numpy as jnp
@@ -98,7 +102,10 @@ class AutoChoice:
           out_shardings=P('x',),
         """
         pairs = (("in_shardings", self.in_specs), ("out_shardings", self.out_specs))
-        return "\n".join(f"{name}={specs!r}," for name, specs in pairs)
+        lines = [f"{name}={specs!r}," for name, specs in pairs]
+        if self.num_constraints:
+            lines.append(f"# and constraints on {self.num_constraints} values inside, which only AUTO adds")
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         rows = [("candidate", "ms", "sent", "memory")]
@@ -127,7 +134,7 @@ sharding_choices.provide(choose_shardings=choose_shardings)
 
 
 def _find_machine(mark: AutoSharding, mesh: Mesh | AbstractMesh) -> Machine:
-    if (machine := find_machine(mark.target)) is not None:
+    if (machine := find_machine(mark.target, "AUTO, argument target")) is not None:
         return machine
     device = mesh.flat_devices[0] if isinstance(mesh, Mesh) else mesh.abstract_device
     return HOST if device is None or mark.target == "cpu" else find_machine_of(device.device_kind)
@@ -219,8 +226,9 @@ class _Search:
         outs = {j: self._order(solver.spec(v, solution)) for j, v in enumerate(graph.outputs)}
         plain = self._make_candidate(name, specs, outs)
         self._plan(plain)
-        inside = _constrain(self._traced.program, self._choose_inside(solver, solution))
-        self._plan(Candidate(f"{name}, constrained", inside, plain.in_shardings, plain.out_shardings))
+        chosen = self._choose_inside(solver, solution)
+        inside = _constrain(self._traced.program, chosen)
+        self._plan(Candidate(f"{name}, constrained", inside, plain.in_shardings, plain.out_shardings, len(chosen)))
 
     def _choose_inside(self, solver: Solver, solution: Solution) -> dict[Var, NamedSharding]:
         """Shardings for the results of products and for what loops carry, from which the compiler propagates."""
@@ -283,7 +291,15 @@ class _Search:
         args = tree_unflatten(self._traced.in_tree, [_spec_of(s) for s in chosen.in_shardings])[0]
         outs = tree_unflatten(self._traced.out_tree, [_spec_of(s) for s in chosen.out_shardings])
         return AutoChoice(
-            chosen.name, self._plans, self._limit, args, outs, chosen.program, chosen.in_shardings, chosen.out_shardings
+            chosen.name,
+            self._plans,
+            self._limit,
+            args,
+            outs,
+            chosen.program,
+            chosen.in_shardings,
+            chosen.out_shardings,
+            chosen.num_constraints,
         )
 
     def _fits(self, name: str) -> bool:

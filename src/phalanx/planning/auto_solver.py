@@ -2,12 +2,15 @@
 
 For one axis of size k, a binary variable `s` says for each class of dimensions whether the axis splits it, and a binary
 `t` for each operation with partial results and each name of its sharding rule whether the axis splits the work over
-that name. The work of other operations is split as their results are. The objective is the time of one run. Splitting
-work saves (k - 1) / k of its time. An operand that is split otherwise than the work costs an all-gather or an
-all-to-all, once for all readers of the value. Work that is split over a reduced name costs an all-reduce, or half of it
-where the result is split (a reduce-scatter). The axes that are not being solved divide the sizes, and where this axis
-splits a value as well, what they send shrinks: with that term coordinate descent over the axes reaches the same point
-from either order in most programs.
+that name. The work of other operations is split as their results are, and the results of elementwise ones as those
+operands that the program computes, so that only arguments, results, constraints, loops and reductions change a
+sharding. Operations of the same kind on the same classes share their variables: the time of a solution hardly grows
+with the number of layers. The objective is the time of one run. Splitting work saves (k - 1) / k of its time, or less
+where k does not divide the size, since the device with the largest share decides. An operand that is split otherwise
+than the work costs an all-gather or an all-to-all, once for all readers of the value. Work that is split over a reduced
+name costs an all-reduce, or half of it where the result is split (a reduce-scatter). The axes that are not being solved
+divide the sizes, and where this axis splits a value as well, what they send shrinks: with that term coordinate descent
+over the axes reaches the same point from either order in most programs.
 
 The formulation follows Zheng et al., "Alpa" (OSDI 2022), with one variable per name instead of one per strategy.
 """
@@ -148,7 +151,7 @@ class Solver:
     """The search for shardings of one program.
 
     Args:
-      graph: the program; the solver ties the dimensions of operations that only rearrange or convert a value.
+      graph: the program; the solver ties the dimensions of elementwise operations and of layers that are alike.
       machine: the devices.
       axes: the mesh axes.
       fixed: values whose shardings are given.
@@ -168,7 +171,7 @@ class Solver:
         graph = self.graph
         if len(graph.operations) > _MANY_OPERATIONS:
             tie_repeated_layers(graph)
-        # Values that no operation computes as it is split: their readers may be split otherwise, at a cost.
+        # The readers of other values, such as arguments, may be split otherwise than these, at a cost.
         made = {v for o in graph.operations if not _is_whole_result(o) for v in o.results} - self.fixed.keys()
         self._others = [o for o in graph.operations if not self._tie_elementwise(o, made)]
         others = {id(o) for o in self._others}
@@ -353,9 +356,7 @@ class _AxisProblem:
         moved = sum(self._local[v] for v in (*o.operands, *o.results) if v is not None)
         flops, bits = _count_flops(o)
         sizes = {name: v.shape[d] for v, d, name in o.named_dims()}
-        shares = math.prod(
-            max(n, 1) / math.ceil(max(n, 1) / self._name_parts(o, name)) for name, n in sizes.items()
-        )
+        shares = math.prod(max(n, 1) / math.ceil(max(n, 1) / self._name_parts(o, name)) for name, n in sizes.items())
         seconds = o.trips * max(machine.contraction_seconds(flops / shares, bits), moved / machine.bandwidth)
         for i in chosen:
             self.milp.costs[i] -= seconds * self._saved[i]
@@ -414,7 +415,9 @@ class _AxisProblem:
                     self.milp.add_row([(s, 1.0), (first, -1.0)], 0, 0)
         return work
 
-    def _read(self, values: Sequence[Value], names: Sequence[Hashable], work: Mapping[Hashable, int], trips: int) -> None:
+    def _read(
+        self, values: Sequence[Value], names: Sequence[Hashable], work: Mapping[Hashable, int], trips: int
+    ) -> None:
         """The cost of operands: an all-gather where they are split and the work is not, an all-to-all otherwise."""
         row = self.milp.add_row
         own = [(work[n], -1.0) for n in dict.fromkeys(names) if n in work]

@@ -202,17 +202,15 @@ def find_machine_of(device_kind: str) -> Machine:
     return next((m for name, m in MACHINES.items() if name in kind), HOST)
 
 
-def find_machine(target: Any) -> Machine | None:
-    """The machine of a plan's `target`; None for "cpu" and None."""
+def find_machine(target: Any, where: str = "plan, argument target") -> Machine | None:
+    """The machine of a `target`; None for "cpu" and None."""
     if target is None or target == "cpu" or isinstance(target, Machine):
         return None if isinstance(target, str) else target
     if not isinstance(target, str):
-        raise ArgumentTypeError(
-            "plan, argument target", expected="a name or a Machine", got=target, fix="pass a name such as 'h100'"
-        )
+        raise ArgumentTypeError(where, expected="a name or a Machine", got=target, fix="pass a name such as 'h100'")
     if target.lower() not in MACHINES:
         raise ArgumentError(
-            "plan, argument target",
+            where,
             expected=f"cpu, or one of {', '.join(MACHINES)}",
             got=repr(target),
             fix="pass one of these names, or a phalanx.planning.Machine",
