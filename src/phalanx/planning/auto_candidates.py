@@ -96,32 +96,32 @@ def list_candidates(
         yield f"fully sharded{label}", lay(names, {i: _split_largest(avals[i], names, mesh) for i in weights})
         *outer, inner = names
         yield f"tensor parallel{label}", lay(outer, {i: _split_dim(avals[i], -1, [inner], mesh) for i in weights})
-        yield f"tensor parallel, alternating{label}", lay(outer, _alternate(avals, weights, [inner], mesh))
+        yield f"tensor parallel in pairs{label}", lay(outer, _pair(avals, weights, [inner], mesh))
         if outer:
-            over_all = _alternate(avals, weights, names, mesh)
-            yield f"tensor parallel over all axes, alternating{label}", lay((), over_all)
+            over_all = _pair(avals, weights, names, mesh)
+            yield f"tensor parallel in pairs over all axes{label}", lay((), over_all)
             mixed = {i: _split_largest(avals[i], outer, mesh, _split_dim(avals[i], -1, [inner], mesh)) for i in weights}
             yield f"fully sharded and tensor parallel{label}", lay(outer, mixed)
     yield "replicated", {i: ((),) * a.ndim for i, a in enumerate(avals)}
 
 
-def _alternate(
+def _pair(
     avals: Sequence[ShapedArray], weights: Sequence[int], axes: Sequence[Any], mesh: Mapping[Any, int]
 ) -> dict[int, Spec]:
-    """Split the last dimension of a weight, and of the next one that is multiplied with it the dimension before.
+    """Split the last dimension of a weight, and of the next one if it is multiplied with it, the dimension before.
 
-    The product of the two then needs one all-reduce. Vectors stay whole.
+    The product of the two then needs one all-reduce. Vectors, and weights without such a partner, stay whole.
     """
-    found: dict[int, Spec] = {}
-    last = None  # the size of the last dimension of the previous weight, if that is split
+    found: dict[int, Spec] = {i: ((),) * avals[i].ndim for i in weights}
+    first = None  # the previous matrix, if it has no partner yet
     for i in weights:
-        aval = avals[i]
-        if aval.ndim < 2:
-            found[i] = ((),) * aval.ndim
+        if avals[i].ndim < 2:
             continue
-        is_second = last == aval.shape[-2]
-        found[i] = _split_dim(aval, -2 if is_second else -1, axes, mesh)
-        last = None if is_second or not found[i][-1] else aval.shape[-1]
+        if first is not None and avals[first].shape[-1] == avals[i].shape[-2]:
+            found[first], found[i] = _split_dim(avals[first], -1, axes, mesh), _split_dim(avals[i], -2, axes, mesh)
+            first = None
+        else:
+            first = i
     return found
 
 

@@ -62,7 +62,7 @@ class AutoChoice:
       >>> import phalanx, phalanx.numpy as jnp
       >>> from phalanx.sharding import AUTO, Mesh
       >>> mesh = Mesh(phalanx.devices()[:2], ("x",))
-      >>> x = phalanx.ShapeDtypeStruct((4096, 1024), "float32")
+      >>> x = phalanx.ShapeDtypeStruct((4096, 3), "float32")
       >>> choice = phalanx.jit(jnp.tanh, in_shardings=AUTO(mesh)).lower(x).auto
       >>> choice.in_specs, choice.plan.collectives
       ((P('x',),), no collectives)
@@ -94,7 +94,7 @@ class AutoChoice:
           >>> import phalanx, phalanx.numpy as jnp
           >>> from phalanx.sharding import AUTO, Mesh
           >>> mesh = Mesh(phalanx.devices()[:2], ("x",))
-          >>> x = phalanx.ShapeDtypeStruct((4096, 1024), "float32")
+          >>> x = phalanx.ShapeDtypeStruct((4096, 3), "float32")
           >>> print(
           ...     phalanx.jit(jnp.tanh, in_shardings=AUTO(mesh), out_shardings=AUTO(mesh)).lower(x).auto.to_code()
           ... )
