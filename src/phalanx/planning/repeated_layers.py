@@ -34,9 +34,9 @@ def tie_repeated_layers(graph: ProgramGraph) -> None:
             around = (name, *(v and colours[v] for v in o.operands), *(colours[v] for v in o.results))
             for n, v in enumerate(o.results):
                 made[v] = (n, around)
-            for n, v in enumerate(o.operands):
-                if v is not None:
-                    read[v].append((n, around))
+            for n, operand in enumerate(o.operands):
+                if operand is not None:
+                    read[operand].append((n, around))
         keys = {v: (colours[v], made.get(v), tuple(sorted(read[v], key=repr))) for v in graph.values}
     first: dict[int, Value] = {}
     for v, colour in colours.items():
