@@ -24,12 +24,13 @@ def mesh_of(name: str, axis_type=AxisType.Auto) -> Mesh:
 
 
 def shardings(name: str, axis_type=AxisType.Auto) -> dict:
-    """Shardings of an array of rank 2 (split along both dimensions), one of rank 1, and a scalar."""
+    """Shardings of arrays of rank 2 (split along both dimensions), of rank 1, and of a scalar."""
     mesh = mesh_of(name, axis_type)
     axes = mesh.axis_names
     rows = NamedSharding(mesh, P(axes))
     both = NamedSharding(mesh, P(axes[0], axes[1:] or None))
-    return {"both": both, "rows": rows, "keys": rows, "scalar": NamedSharding(mesh, P())}
+    placed = {"both": both, "rows": rows, "keys": rows, "scalar": NamedSharding(mesh, P())}
+    return placed if axis_type is AxisType.Explicit else placed | {"uneven": both, "uneven_keys": rows}
 
 
 def tree_on(name: str, axis_type=AxisType.Auto) -> dict:
@@ -39,8 +40,10 @@ def tree_on(name: str, axis_type=AxisType.Auto) -> dict:
         "rows": np.arange(16, dtype=np.int16),
         "keys": random.split(random.key(3), 8),
         "scalar": np.float32(2.5),
+        "uneven": np.arange(10 * 7, dtype=np.float32).reshape(10, 7),
+        "uneven_keys": random.split(random.key(4), 5),
     }
-    return {key: phalanx.device_put(value, placed[key]) for key, value in values.items()}
+    return {key: phalanx.device_put(values[key], sharding) for key, sharding in placed.items()}
 
 
 def as_words(x):
@@ -161,7 +164,7 @@ def test_arrays_on_cpu_devices_are_not_copied_before_save_returns(tmp_path):
     pieces = saving._take_pieces(leaves, {leaf.name: saving.describe_leaf(leaf, "") for leaf in leaves})
     for piece in pieces:
         shards = [s for s in tree[piece.name].addressable_shards if s.replica_id == 0]
-        if piece.name != "keys":  # whose words are a new array
+        if piece.name in ("both", "rows", "scalar"):  # The words of keys are a new array, uneven shards are cut off.
             addresses = [elements.ctypes.data for _, elements in piece.parts]
             assert addresses == [shard.data.unsafe_buffer_pointer() for shard in shards]
 

@@ -36,6 +36,7 @@ def tree_on(mesh: Mesh, step: int = 1) -> dict:
         "w": put(W + step, first, tuple(others) or None),
         "half": put((W * step).astype(jnp.bfloat16), None, others[-1] if others else first),
         "whole": put(np.float32(step)),
+        "uneven": put(W[:10, :7] + step, first, tuple(others) or None),
         "tiny": put(np.arange(16).astype(jnp.int4), (first, *others)),
         "keys": put(phalanx.random.split(phalanx.random.key(step), 8), first),
         "local": jnp.arange(3.0) * step,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.checkpoint.damaged_files import check_damaged_copies
 from tests.distributed import checkpoint_checks, save_until_killed
 from tests.distributed.process_group import ProcessGroup, launch
 
@@ -42,11 +43,23 @@ def group(request, saved):
     started.close()
 
 
-def test_steps_go_from_any_number_of_processes_to_any_other(group, root):
+@pytest.fixture(scope="module")
+def step(group, root):
+    """The folder of a step that the group has saved."""
     group.run("save_a_step")
+    return root / str(group.arguments[1]) / "1"
+
+
+def test_steps_go_from_any_number_of_processes_to_any_other(step, group, root):
     assert {path.name for path in root.glob("[0-9]")} >= {"1", str(group.arguments[1])}
     group.run("load_what_all_have_saved")
     checkpoint_checks.load_what_all_have_saved()
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(400, marks=pytest.mark.slow)])
+def test_damaged_files_of_several_processes_give_an_error_or_the_right_values(count, step, tmp_path):
+    truth = {name: value for name, value in checkpoint.load(step).items() if name != "keys"}
+    check_damaged_copies(step, truth, count, tmp_path)
 
 
 @pytest.mark.parametrize("check", NAMES)
