@@ -151,12 +151,12 @@ saving = checkpoint.save(sys.argv[1], {"w": np.random.default_rng(0).normal(size
 try:
     saving.result()
 except OSError as error:
-    print(type(error).__name__, error)
+    print(error.errno, type(error).__name__, error)
 print(checkpoint.steps(sys.argv[1]), len(checkpoint.load(sys.argv[1])["w"]))
 """
     done = run_program("-c", program, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"CheckpointSaveError checkpoint.save, step 1: expected to write to '{tmp_path}', got " in done.stdout
+    assert f"27 CheckpointSaveError checkpoint.save, step 1: expected to write to '{tmp_path}', got " in done.stdout
     assert "File too large" in done.stdout and done.stdout.endswith("[0] 10\n")
 
 
@@ -244,5 +244,5 @@ def test_an_absent_checkpoint_is_an_error_that_lists_the_steps(tmp_path):
         checkpoint.delete(tmp_path, 77)
     assert str(caught.value) == (
         f"checkpoint.delete, path: expected a checkpoint of step 77, got '{tmp_path}' with the steps "
-        "[0, 1, 2, ..., 9, 10, 11, 12].\n  Fix: load one of these steps."
+        "[0, 1, 2, ..., 9, 10, 11, 12].\n  Fix: choose one of these steps."
     )

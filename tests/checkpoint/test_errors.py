@@ -11,7 +11,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import checkpoint, random
 from phalanx.checkpoint import saving
-from phalanx.errors import ArgumentError, ArgumentTypeError, CheckpointError, ConcretizationTypeError
+from phalanx.errors import ArgumentError, ArgumentTypeError, CheckpointError, ConcretizationTypeError, DeletedArrayError
 from phalanx.sharding import NamedSharding, PartitionSpec as P, make_mesh
 
 pytest.importorskip("tensorstore")
@@ -134,6 +134,24 @@ def test_metadata_is_json(tmp_path):
 def test_a_step_is_a_number(step, error, tmp_path):
     with pytest.raises(error, match=r"^checkpoint\.save, step: expected "):
         checkpoint.save(tmp_path, {"n": 1}, step=step)
+
+
+def test_a_step_is_an_integer_of_any_type(tmp_path):
+    saving = checkpoint.save(tmp_path, {"n": 1}, step=jnp.int32(3), wait=True)
+    assert saving.step == 3 and type(saving.step) is int
+    checkpoint.delete(tmp_path, np.int64(3))
+    assert checkpoint.steps(tmp_path) == []
+
+
+def test_an_array_that_was_donated_is_named(tmp_path):
+    x = jnp.ones(3)
+    x.delete()
+    with pytest.raises(DeletedArrayError) as caught:
+        checkpoint.save(tmp_path, {"a": {"x": x}})
+    assert str(caught.value) == (
+        "checkpoint.save, tree, leaf 'a/x': expected an array with live buffers, got f32[3], deleted or donated.\n"
+        "  Fix: use the result of the call to which it was donated, or remove the argument from donate_argnums."
+    )
 
 
 @pytest.mark.parametrize("name", ["save", "load", "steps", "metadata", "delete"])

@@ -21,6 +21,7 @@ from phalanx.core import ArgumentTypeError, ConcretizationTypeError, KeyDtype, R
 from phalanx.random.prng_implementations import find_generator
 from phalanx.random.prng_keys import key_dtype
 from phalanx.runtime import Array
+from phalanx.runtime.array import deleted_error
 from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 FORMAT, VERSION = "phalanx.checkpoint", 1
@@ -104,6 +105,7 @@ def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
     Raises:
       ArgumentTypeError: it is not a value that a checkpoint can hold.
       ConcretizationTypeError: it is a traced value.
+      DeletedArrayError: it was deleted or donated.
     """
     value = leaf.value[...] if isinstance(leaf.value, Ref) else leaf.value
     if isinstance(value, Tracer):
@@ -119,6 +121,8 @@ def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
     if type(value) in _PYTHON_TYPES.values():
         return LeafMetadata((), type(value), value=value, **about)
     if isinstance(value, Array):
+        if value.is_deleted():
+            raise deleted_error(value, f"{where}, leaf {leaf.name!r}")
         return LeafMetadata(value.shape, value.dtype, sharding=_without_devices(value.sharding), **about)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype in dtypes.supported:
         return LeafMetadata(value.shape, value.dtype, **about)

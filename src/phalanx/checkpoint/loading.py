@@ -22,7 +22,7 @@ from phalanx.checkpoint.named_leaves import NamedLeaf, build_structure, flatten_
 from phalanx.checkpoint.process_agreement import agree, is_first
 from phalanx.checkpoint.readers import open_reader
 from phalanx.checkpoint.saving import wait_for_last_save
-from phalanx.checkpoint.step_folders import check_step
+from phalanx.checkpoint.step_folders import parse_step
 from phalanx.checkpoint.step_urls import open_run
 from phalanx.core import ArgumentTypeError, KeyDtype, Ref, ShapedArray, ShapeDtypeStruct, TreeError, dtypes
 from phalanx.engine import client
@@ -176,7 +176,7 @@ def delete(path: str | os.PathLike[str], step: int) -> None:
       []
     """
     where = "checkpoint.delete"
-    check_step(step, where)
+    step = parse_step(step, where)
     wait_for_last_save()
     run = open_run(path, where)
     coordinator = client.coordinator()

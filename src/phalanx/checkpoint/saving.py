@@ -30,7 +30,7 @@ from phalanx.checkpoint.leaf_records import LeafMetadata, StepDocument, describe
 from phalanx.checkpoint.named_leaves import NamedLeaf, describe_structure, flatten_named
 from phalanx.checkpoint.process_agreement import agree, check_equal, is_first
 from phalanx.checkpoint.retention import Keep, apply_retention, as_keep
-from phalanx.checkpoint.step_folders import Run, check_step, explain_os_errors
+from phalanx.checkpoint.step_folders import Run, explain_os_errors, parse_step
 from phalanx.checkpoint.step_urls import open_run
 from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, Ref
 from phalanx.engine import client
@@ -185,8 +185,7 @@ def save(
     import_tensorstore(where)
     rules = as_keep(keep, where)
     _check_json(metadata, where)
-    if step is not None:
-        check_step(step, where)
+    wanted = None if step is None else parse_step(step, where)
     run = open_run(path, where)
     coordinator = client.coordinator()
     with _lock, ExitStack() as stack:
@@ -203,7 +202,7 @@ def save(
             if is_first(coordinator):
                 stack.enter_context(run.lock(where))
                 with explain_os_errors(where, run.location):
-                    chosen = _choose_step(run, step, where)
+                    chosen = _choose_step(run, wanted, where)
                     run.remove_unfinished()
                     stack.enter_context(run.write(chosen))
             over_processes = {leaf.name for leaf in leaves if _is_over_processes(leaf.value)}

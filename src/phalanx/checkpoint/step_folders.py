@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import abc
 import fcntl
+import operator
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from phalanx.checkpoint.checkpoint_errors import CheckpointNotFoundError, CheckpointSaveError
@@ -23,6 +25,7 @@ from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError
 
 DOCUMENT = "tree.json"
 _STEP = re.compile(r"0|[1-9][0-9]*")
+_ERRNO = re.compile(r"os_error_code='(\d+)'")  # in errors of tensorstore
 _UNFINISHED = re.compile(r"[0-9]+\.(partial|deleted)")
 
 
@@ -114,7 +117,7 @@ class Run(abc.ABC):
             f"{where}, path",
             expected="a folder with a checkpoint" if step == "latest" else f"a checkpoint of step {step}",
             got=f"{self.location!r} with " + (f"the steps {_abbreviate(steps)}" if steps else "no checkpoint"),
-            fix="check the path, or save a checkpoint first" if not steps else "load one of these steps",
+            fix="check the path, or save a checkpoint first" if not steps else "choose one of these steps",
         )
 
 
@@ -220,7 +223,8 @@ def explain_os_errors(where: str, path: Path | str) -> Iterator[None]:
             got=f"{type(error).__name__}: {error}",
             fix="free some space, or save to a folder that can be written; the steps saved before can still be loaded",
         )
-        explained.errno = getattr(error, "errno", None)
+        found = _ERRNO.search(str(error))
+        explained.errno = int(found[1]) if found else getattr(error, "errno", None)
         raise explained from error
 
 
@@ -245,19 +249,24 @@ def local_path(path: str | os.PathLike[str], where: str) -> Path:
     return Path(path).absolute()
 
 
-def check_step(step: object, where: str) -> None:
-    """Check the number of a step.
+def parse_step(step: Any, where: str) -> int:
+    """Convert the number of a step: an integer of any type, such as that of an optimizer.
 
     Raises:
-      ArgumentTypeError: it is not an int.
+      ArgumentTypeError: it is no integer.
       ArgumentError: it is negative.
     """
-    if isinstance(step, bool) or not isinstance(step, int):
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = None
+    if number is None or isinstance(step, bool):
         raise ArgumentTypeError(
             f"{where}, step", expected="an int", got=repr(step), fix="pass the number of the training step as an int"
         )
-    if step < 0:
+    if number < 0:
         raise ArgumentError(f"{where}, step", expected="at least 0", got=repr(step), fix="count steps from 0")
+    return number
 
 
 def _abbreviate(steps: list[int]) -> str:
