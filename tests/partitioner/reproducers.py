@@ -190,7 +190,8 @@ def all_reduce_complex():
 
 
 def all_reduce_any_function():
-    assert_same_when_sharded(lambda x: lax.reduce_xor(x, (0,)), (2,), [("x",)], integers(8, below=99))
+    for reduce in (lax.reduce_and, lax.reduce_or, lax.reduce_xor):
+        assert_same_when_sharded(lambda x, reduce=reduce: reduce(x, (0,)), (2,), [("x",)], integers(8, below=99))
     function = lambda a, b: a + b + a * b
     assert_same_when_sharded(lambda x: lax.reduce(x, np.float32(0), function, (0,)), (2,), [("x",)], numbers(8))
 

@@ -60,6 +60,10 @@ def _draws_at_positions(words: ShapedArray, high: ShapedArray, *_: object, dtype
     return dtype.impl.in_context.bits_at is not None or (is_constant_shape(whole) and not high.ndim)
 
 
+def _is_integer(x: ShapedArray, **_: object) -> bool:
+    return x.dtype != bool  # bitwise reductions take integers and bool
+
+
 # For each primitive the workaround that requires per-shard lowering, and the condition under which it does: a function
 # of the types of the operands and the parameters. The condition is evaluated again for the shards, and must be the same
 # for them, so it must not depend on the sizes of parallel dimensions.
@@ -77,6 +81,8 @@ PER_SHARD: dict[str, tuple[str, Callable[..., bool]]] = {
     "random_poisson_by_rejection": ("gathered_rejection_sampling", _draws_at_positions),
     "random_poisson_by_waiting": ("gathered_rejection_sampling", _draws_at_positions),
     "reduce": ("all_reduce_any_function", lambda *avals, **_: len(avals) == 2),
+    "reduce_and": ("all_reduce_any_function", _is_integer),
+    "reduce_or": ("all_reduce_any_function", _is_integer),
     "reduce_xor": ("all_reduce_any_function", _always),
     "regularized_incomplete_beta": ("gathered_elementwise", _always),
     "rng_bit_generator": ("gathered_rng_bit_generator", lambda key, **_: key.ndim > 1),

@@ -208,7 +208,7 @@ _TABLE: Final = (
     ),
     Workaround(
         "all_reduce_any_function",
-        ("reduce", "reduce_xor"),
+        ("reduce", "reduce_and", "reduce_or", "reduce_xor"),
         "crash",
         "A sharded reduction becomes an all-reduce with the same function; CPU devices support only the common ones.",
         _PER_SHARD,
