@@ -313,6 +313,24 @@ def test_explicit_types_and_legacy_transformations_split_any_size(explicit):
     assert [shard.data.shape[0] for shard in y.addressable_shards] == [1] * 6 + [0] * 2
 
 
+def test_partitioned_callbacks_receive_the_logical_shards():
+    seen = []
+    rows = phalanx.make_mesh((4,), ("x",))
+    x = phalanx.device_put(values(10, 3), NamedSharding(rows, P("x")))
+
+    def record(x, total):
+        phalanx.debug.callback(lambda part, whole: seen.append((part, whole)), x, total, partitioned=True)
+
+    for call in (record, phalanx.jit(record)):
+        seen.clear()
+        call(x, x.sum())
+        phalanx.effects_barrier()
+        parts = sorted([part for part, _ in seen], key=len)
+        assert [part.shape for part in parts] == [(1, 3), (3, 3), (3, 3), (3, 3)]
+        np.testing.assert_array_equal(np.sort(np.concatenate(parts), axis=None), np.sort(x, axis=None))
+        np.testing.assert_allclose([whole for _, whole in seen], x.sum(), rtol=1e-6)
+
+
 def test_unreduced_terms_and_shard_map_need_even_shards(mesh):
     x = phalanx.device_put(values(17, 2), NamedSharding(mesh, P("x")))
     with pytest.raises(ShardingError) as error:

@@ -7,6 +7,7 @@ differentiation ignores it, so that debugging does not change the program.
 from __future__ import annotations
 
 import functools
+import itertools
 import string
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,7 +28,9 @@ from phalanx.core import (
     select_unflagged,
     state,
 )
+from phalanx.lax import valid_size
 from phalanx.lax.callback import Caller, host_callback_p
+from phalanx.numpy import asarray
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.shard_map import shard_map
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -97,7 +100,7 @@ def _callback(callback: Callable, args: tuple, kwargs: dict, ordered: bool, part
 
     flat.__name__ = getattr(callback, "__name__", "callback")
     effect = ordered_debug_effect if ordered else debug_effect
-    call: Callable = functools.partial(
+    call: Any = functools.partial(
         host_callback_p, function=flat, results=(), effect=effect, vmap_method=None, caller=Caller()
     )
     mesh = state.context.mesh
@@ -107,13 +110,18 @@ def _callback(callback: Callable, args: tuple, kwargs: dict, ordered: bool, part
     call(*arrays)
 
 
-def _on_each_device(call: Callable, arrays: list) -> Callable:
+def _on_each_device(call: Any, arrays: list) -> Callable:
     """The call, made on each device with its shards of the arrays."""
     shardings = [x.aval.type_sharding if isinstance(x, Tracer) else getattr(x, "sharding", None) for x in arrays]
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
     if meshes:
         specs = tuple([s.spec if isinstance(s, NamedSharding) else PartitionSpec() for s in shardings])
-        return shard_map(lambda *shards: tuple(call(*shards)), mesh=meshes[0], in_specs=specs, out_specs=())
+        shapes = [get_aval(x).shape for x in arrays]
+        if any(isinstance(s, NamedSharding) and s.padded_shape(n) != n for s, n in zip(shardings, shapes, strict=True)):
+            call = _without_padding(call, shapes, [s.axes_per_dim(len(n)) for s, n in zip(specs, shapes, strict=True)])
+        return shard_map(
+            lambda *shards: tuple(call(*shards)), mesh=meshes[0], in_specs=specs, out_specs=(), uneven="pad"
+        )
     if any(isinstance(x, Tracer) for x in arrays):
         raise ArgumentError(
             "debug.callback, argument partitioned",
@@ -122,6 +130,25 @@ def _on_each_device(call: Callable, arrays: list) -> Callable:
             fix="use a mesh with Explicit axes, or call debug.callback inside shard_map",
         )
     return call
+
+
+def _without_padding(call: functools.partial, shapes: Sequence[tuple], axes: Sequence[Sequence[tuple]]) -> Callable:
+    """The call of a host function with padded shards, which are cut on the host."""
+    function = call.keywords["function"]
+
+    def cut(*values: np.ndarray) -> list:
+        found: list = function(*[x[tuple(map(slice, n))] for x, n in zip(values[::2], values[1::2], strict=True)])
+        return found
+
+    cut.__name__ = function.__name__
+    sizes = [list(zip(over, shape, strict=True)) for over, shape in zip(axes, shapes, strict=True)]
+
+    def with_sizes(*shards: Any) -> Any:
+        held: list[Any] = [[valid_size(over, n) if over else n for over, n in dims] for dims in sizes]
+        pairs = zip(shards, (asarray(n, np.int32) for n in held), strict=True)
+        return call(*itertools.chain.from_iterable(pairs), function=cut)
+
+    return with_sizes
 
 
 def print(
