@@ -28,9 +28,9 @@ def test_stages_are_logged_with_name_types_and_seconds(caplog):
         double(x)
     mine = [r for r in caplog.records if r.name == "phalanx"]
     assert [re.sub(r"\d+\.\d{3} s", "T s", r.getMessage()) for r in mine] == [
-        "Finished tracing double for jit in T sec, for (f32[3])",
-        "Finished jaxpr to MLIR module conversion jit(double) in T sec, for (f32[3])",
-        "Finished XLA compilation of jit(double) in T sec, for (f32[3])",
+        "Finished tracing double for jit in T sec, for (float32[3])",
+        "Finished jaxpr to MLIR module conversion jit(double) in T sec, for (float32[3])",
+        "Finished XLA compilation of jit(double) in T sec, for (float32[3])",
     ]
     assert all(r.levelno == logging.WARNING for r in mine)
 

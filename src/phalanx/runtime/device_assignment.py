@@ -64,7 +64,7 @@ def common_devices(types: Sequence[ArrayType], names: Callable[[int], str]) -> t
             raise ShardingError(
                 f"{names(i)}",
                 expected=f"an array on the devices of {names(first)}, {device_names(chosen._device_assignment)}",
-                got=f"{types[i].aval} on {device_names(s._device_assignment)}",
+                got=f"{types[i].aval.str_short()} on {device_names(s._device_assignment)}",
                 fix="move both to the same devices with device_put, or pass in_shardings",
             )
         # The order of a mesh is one that a user chose; that of a partitioner's sharding is not.
