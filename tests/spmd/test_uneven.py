@@ -227,21 +227,6 @@ def test_results_whose_sharding_is_left_to_the_compiler_are_not_replicated(rows,
     assert out["transpose"].sharding.spec == P(None, "x")
 
 
-def test_results_that_do_not_divide_are_not_replicated_in_even_programs(mesh):
-    value = values(16, 3)
-    x = phalanx.device_put(value, NamedSharding(mesh, P("x")))
-    for f in (
-        lambda x: x[:7],
-        lambda x: jnp.concatenate([x, x[:1]]),
-        lambda x: jnp.diff(x, axis=0),
-        lambda x: jnp.tanh(phalanx.jit(lambda x: x[3:])(x)),
-    ):
-        for y in (f(x), phalanx.jit(f)(x)):
-            np.testing.assert_allclose(y, f(value), rtol=1e-6)
-            assert y.sharding.spec == P("x") and largest_shard(y) == np.prod(y.sharding.shard_shape(y.shape))
-    assert (x.T @ x).sharding.is_fully_replicated and x.sum(0).sharding.is_fully_replicated
-
-
 def test_eager_operations_keep_uneven_shardings(mesh):
     value = values(17, 4)
     x = phalanx.device_put(value, NamedSharding(mesh, P("x")))

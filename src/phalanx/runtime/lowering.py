@@ -53,16 +53,13 @@ OUT_SHARDINGS = "out_shardings"
 
 
 class SpecialLowering(Protocol):
-    """Lowering of equations that take the place of their primitive's `lower` rule, and predictions of shardings."""
+    """Lowering of equations that take the place of their primitive's `lower` rule."""
 
     def lower_on_keys(self, ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> Any:
         """Emit an operation on typed random keys; returns its result, or a list of results."""
 
     def lower_partitioned(self, ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> Any:
         """Emit an equation of a program for several devices; returns its result, or a list of results."""
-
-    def find_dim_sharding(self, module: ModuleContext, x: ir.Value, dim: int) -> Any:
-        """The predicted sharding of a dimension of an emitted value; None if it is not known to be sharded."""
 
 
 # The second module is loaded when the first program for several devices is lowered, so that others never wait for it.
@@ -395,7 +392,8 @@ def emit_function(
                 with module.location(None, OUT_SHARDINGS):
                     outputs[i] = reshard_to(ctx, outputs[i], physical_aval(v.aval), s)
         if is_public:
-            _inspect_results(module, program, outputs, out_shardings)
+            if module.has_uneven and module.is_partitioned:
+                _inspect_results(module, program, outputs, out_shardings)
             for i, padded in padded_outs.items():
                 outputs[i] = add_padding(ctx, outputs[i], physical_aval(program.outvars[i].aval).shape, padded)
             outputs = [
@@ -414,32 +412,19 @@ def _find_padded(variables: Sequence[Any], shardings: Sequence[Any]) -> dict[int
 def _inspect_results(
     module: ModuleContext, program: Jaxpr, outputs: Sequence[ir.Value], out_shardings: Sequence[Any]
 ) -> None:
-    """Ask for the shardings of results that the partitioner chooses, in a program where they may be uneven.
+    """Ask for the shardings of results that the partitioner chooses, in a program with uneven shardings.
 
     The results of an executable are sharded evenly: XLA replicates what does not divide. So the program is compiled
     twice, the second time with the shardings reported here as declared ones, for which results are padded.
     """
-    chosen = module.chosen_results
-    if chosen is None or not module.is_partitioned:
+    if module.chosen_results is None:
         return
-    free = [
-        (i, physical_aval(v.aval).shape)
-        for i, (v, s) in enumerate(zip(program.outvars, out_shardings, strict=True))
-        if s is None and v.aval.shape
-    ]
-    if module.has_uneven or any(_may_be_uneven(module, outputs[i], shape) for i, shape in free):
-        for i, _ in free:
-            chosen[i] = None
+    for i, (v, s) in enumerate(zip(program.outvars, out_shardings, strict=True)):
+        if s is None and v.aval.shape:
+            module.chosen_results[i] = None
             notify = functools.partial(module.report_result, i)
             module.add_keepalive(notify)
             emit_sharding_inspection(outputs[i], notify)
-
-
-def _may_be_uneven(module: ModuleContext, x: ir.Value, shape: Sequence[int]) -> bool:
-    """Whether the partitioner may split a dimension of an emitted value unevenly."""
-    uneven = [d for d, n in enumerate(shape) if n > 1 and n % module.num_partitions]
-    found = ((d, special_lowering.find_dim_sharding(module, x, d)) for d in uneven)
-    return any(sharding is not None and shape[d] % sharding.parts for d, sharding in found)
 
 
 def _names_shardings(program: Jaxpr) -> bool:
