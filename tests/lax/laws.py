@@ -65,7 +65,9 @@ def check_result(case: Case) -> None:
     for y, aval in zip(out, avals, strict=True):
         assert get_aval(y) is aval, f"{get_aval(y).str_short()}, not {aval.str_short()}"
         value = np.asarray(y)
-        assert (value.shape, value.dtype) == (aval.shape, aval.dtype), f"{value.dtype}{value.shape}, not {aval.str_short()}"
+        assert (value.shape, value.dtype) == (aval.shape, aval.dtype), (
+            f"{value.dtype}{value.shape}, not {aval.str_short()}"
+        )
 
 
 def check_oracle(case: Case) -> None:
