@@ -14,8 +14,10 @@ from tests.meshes import auto_mesh
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import export, lax, nn, nnx
+from phalanx.core.aval import ShapedArray
 from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, ShardingError
 from phalanx.planning import auto_choice
+from phalanx.planning.auto_candidates import list_candidates
 from phalanx.planning.repeated_layers import tie_repeated_layers
 from phalanx.sharding import AUTO, AbstractMesh, AutoSharding, Mesh, NamedSharding, P
 from phalanx.spmd.legacy.pjit import pjit
@@ -205,6 +207,19 @@ def test_models_are_never_worse_than_usual_and_compute_the_same(model, mesh):
     out, expected = lowered.compile()(*values), phalanx.jit(fun)(*values)
     for y, z in zip(phalanx.tree.leaves(out), phalanx.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(y, z, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [1, 0, 3, 2, 5, 4]], ids=["bias first", "kernel first"])
+def test_weights_that_are_multiplied_are_split_in_pairs_with_the_bias_of_the_first(order):
+    sizes = [(64,), (16, 64), (64,), (64, 64), (8,), (64, 8)]  # bias and kernel of each layer
+    types = [ShapedArray(dims, np.dtype("float32")) for dims in (*(sizes[i] for i in order), (32, 16))]
+    specs = dict(list_candidates(types, range(6), [range(6), [6]], {"x": 4}))["tensor parallel in pairs"]
+    x, whole = ("x",), ()
+    assert [specs[order.index(i)] for i in range(6)] == [
+        *[(x,), (whole, x)],
+        *[(whole,), (x, whole)],
+        *[(whole,), (whole, whole)],
+    ]
 
 
 SMALL = {

@@ -110,18 +110,25 @@ def _pair(
 ) -> dict[int, Spec]:
     """Split the last dimension of a weight, and of the next one if it is multiplied with it, the dimension before.
 
-    The product of the two then needs one all-reduce. Vectors, and weights without such a partner, stay whole.
+    The product of the two then needs one all-reduce. A vector before the first weight, or else behind it, is split
+    with that dimension, as its bias. Other vectors, and weights without such a partner, stay whole.
     """
     found: dict[int, Spec] = {i: ((),) * avals[i].ndim for i in weights}
     first = None  # the previous matrix, if it has no partner yet
+    before: list[int] = []  # the vectors between the matrix before `first` and `first`
+    between: list[int] = []  # the vectors since the previous matrix
     for i in weights:
         if avals[i].ndim < 2:
+            between.append(i)
             continue
         if first is not None and avals[first].shape[-1] == avals[i].shape[-2]:
-            found[first], found[i] = _split_dim(avals[first], -1, axes, mesh), _split_dim(avals[i], -2, axes, mesh)
+            biases = [[v for v in near if avals[v].shape == avals[first].shape[-1:]] for near in (before, between)]
+            found |= {v: _split_dim(avals[v], -1, axes, mesh) for v in (first, *(biases[0] or biases[1]))}
+            found[i] = _split_dim(avals[i], -2, axes, mesh)
             first = None
         else:
-            first = i
+            first, before = i, between
+        between = []
     return found
 
 
