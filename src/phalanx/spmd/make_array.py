@@ -211,7 +211,8 @@ def make_array_from_process_local_data(sharding: PyTree, local_data: PyTree, glo
       local_data: the slice of the array on this process's devices, or the unsharded array if `global_shape` is its
         shape. A pytree of such values creates a pytree of arrays.
       global_shape: shape of the unsharded array, or a tree prefix of shapes. A size of None is inferred from the size
-        of the local data; None infers all sizes.
+        of the local data, as if all shards had one size; None infers all sizes. Over several processes, pass the sizes
+        that the number of shards does not divide, since each process would infer another one.
 
     Returns:
       The array, or the pytree of arrays.
