@@ -156,7 +156,7 @@ def explicit_axes(
       ...     return x
       >>> with use_mesh(make_mesh((1,), ("x",), AxisType.Auto)):
       ...     y = explicit_axes(f, in_sharding=P("x"))(jnp.ones(8))
-      f32[8@x]
+      float32[8@x]
     """
     if f is None:
         return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
