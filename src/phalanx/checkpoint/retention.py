@@ -103,7 +103,8 @@ def apply_retention(run: Run, keep: Keep, newest: int) -> None:
             run.remove(step)
         except (OSError, ValueError) as error:  # tensorstore reports errors of the system as ValueErrors.
             failed[step] = error
-    for error in failed.values():
+    if failed:
+        error = next(iter(failed.values()))
         raise CheckpointSaveError(
             f"checkpoint.save, step {newest}, keep",
             expected=f"to delete from {run.location!r} the steps that are not kept, after step {newest} was committed",

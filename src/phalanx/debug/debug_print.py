@@ -7,7 +7,6 @@ differentiation ignores it, so that debugging does not change the program.
 from __future__ import annotations
 
 import functools
-import itertools
 import string
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -100,25 +99,26 @@ def _callback(callback: Callable, args: tuple, kwargs: dict, ordered: bool, part
 
     flat.__name__ = getattr(callback, "__name__", "callback")
     effect = ordered_debug_effect if ordered else debug_effect
-    call: Any = functools.partial(
-        host_callback_p, function=flat, results=(), effect=effect, vmap_method=None, caller=Caller()
-    )
+    emit = functools.partial(host_callback_p, results=(), effect=effect, vmap_method=None, caller=Caller())
     mesh = state.context.mesh
     # Inside shard_map every device makes the call anyway.
     if partitioned and not (mesh is not None and mesh.manual_axes):
-        call = _on_each_device(call, arrays)
-    call(*arrays)
+        _on_each_device(emit, flat, arrays)(*arrays)
+    else:
+        emit(*arrays, function=flat)
 
 
-def _on_each_device(call: Any, arrays: list) -> Callable:
-    """The call, made on each device with its shards of the arrays."""
+def _on_each_device(emit: Callable, function: Callable, arrays: list) -> Callable:
+    """The call of a host function on each device, with its shards of the arrays."""
+    call: Callable = functools.partial(emit, function=function)
     shardings = [x.aval.type_sharding if isinstance(x, Tracer) else getattr(x, "sharding", None) for x in arrays]
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
     if meshes:
         specs = tuple([s.spec if isinstance(s, NamedSharding) else PartitionSpec() for s in shardings])
         shapes = [get_aval(x).shape for x in arrays]
         if any(isinstance(s, NamedSharding) and s.padded_shape(n) != n for s, n in zip(shardings, shapes, strict=True)):
-            call = _without_padding(call, shapes, [s.axes_per_dim(len(n)) for s, n in zip(specs, shapes, strict=True)])
+            axes = [s.axes_per_dim(len(n)) for s, n in zip(specs, shapes, strict=True)]
+            call = _without_padding(emit, function, shapes, axes)
         return shard_map(
             lambda *shards: tuple(call(*shards)), mesh=meshes[0], in_specs=specs, out_specs=(), uneven="pad"
         )
@@ -132,23 +132,23 @@ def _on_each_device(call: Any, arrays: list) -> Callable:
     return call
 
 
-def _without_padding(call: functools.partial, shapes: Sequence[tuple], axes: Sequence[Sequence[tuple]]) -> Callable:
-    """The call of a host function with padded shards, which are cut on the host."""
-    function = call.keywords["function"]
+def _without_padding(
+    emit: Callable, function: Callable, shapes: Sequence[tuple], axes: Sequence[Sequence[tuple]]
+) -> Callable:
+    """The call of a host function with padded shards, which are cut on the host to the sizes that follow them."""
 
     def cut(*values: np.ndarray) -> list:
-        found: list = function(*[x[tuple(map(slice, n))] for x, n in zip(values[::2], values[1::2], strict=True)])
+        pairs = zip(values[: len(shapes)], values[len(shapes) :], strict=True)
+        found: list = function(*[x[tuple(map(slice, sizes))] for x, sizes in pairs])
         return found
 
     cut.__name__ = function.__name__
-    sizes = [list(zip(over, shape, strict=True)) for over, shape in zip(axes, shapes, strict=True)]
 
-    def with_sizes(*shards: Any) -> Any:
-        held: list[Any] = [[valid_size(over, n) if over else n for over, n in dims] for dims in sizes]
-        pairs = zip(shards, (asarray(n, np.int32) for n in held), strict=True)
-        return call(*itertools.chain.from_iterable(pairs), function=cut)
+    def held(shape: tuple, split: Sequence[tuple]) -> Any:
+        sizes: Any = [valid_size(over, n) if over else n for over, n in zip(split, shape, strict=True)]
+        return asarray(sizes, np.int32)
 
-    return with_sizes
+    return lambda *shards: emit(*shards, *map(held, shapes, axes), function=cut)
 
 
 def print(
