@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -95,6 +96,15 @@ def names_of_examples(doctest_namespace: dict) -> None:
     import phalanx.numpy
 
     doctest_namespace["jnp"] = phalanx.numpy
+
+
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    """Run a test with 64-bit types."""
+    import phalanx
+
+    with phalanx.enable_x64(True):
+        yield
 
 
 def pytest_collection_finish() -> None:

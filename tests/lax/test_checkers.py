@@ -19,10 +19,7 @@ from phalanx.spmd.jit_primitive import jit_p
 X = np.array([[0.5, 1.5, -1.0], [2.0, 0.25, 3.0]])
 
 
-@pytest.fixture(autouse=True)
-def double_precision():
-    with phalanx.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 class Double(Primitive, name="test_double"):

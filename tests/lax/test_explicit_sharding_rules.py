@@ -21,10 +21,7 @@ from phalanx.sharding.named_sharding import shard_dims
 X = AxisType.Explicit
 
 
-@pytest.fixture(autouse=True)
-def double_precision():
-    with phalanx.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def splits(case):

@@ -19,11 +19,7 @@ from phalanx.core.primitive import registry
 from phalanx.custom_rules import linear_call
 from phalanx.sharding import P
 
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with phalanx.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 @with_law("sharding_rule", [c for c in CASES if c.name != "low"], family_of)

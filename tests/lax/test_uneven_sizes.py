@@ -7,13 +7,7 @@ from tests.lax import laws, structured_cases
 from tests.lax.cases import CASES, family_of, with_law
 from tests.lax.recorded_primitives import equations
 
-import phalanx
-
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with phalanx.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 @with_law("uneven", [c for c in CASES if c.name != "low" and not c.primitive.call_like], family_of)

@@ -6,13 +6,7 @@ import pytest
 from tests.lax import laws
 from tests.lax.cases import CASES, with_law
 
-import phalanx
-
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with phalanx.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 @with_law("abstract_eval", CASES)
