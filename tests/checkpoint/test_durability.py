@@ -190,6 +190,40 @@ def test_a_folder_that_vanishes_during_a_save_is_an_error(tmp_path, monkeypatch)
     checkpoint.save(tmp_path / "run", {"n": np.ones(1)}, wait=True)
 
 
+def test_a_folder_that_vanishes_before_the_first_write_is_an_error(tmp_path, monkeypatch):
+    write, run = saving._write_arrays, tmp_path / "run"
+    checkpoint.save(run, {"n": np.ones(1)}, step=1, wait=True)
+    monkeypatch.setattr(saving, "_write_arrays", lambda *args: (shutil.rmtree(run), write(*args)))
+    with pytest.raises(CheckpointSaveError) as caught:
+        checkpoint.save(run, {"n": np.ones(1)}, step=2, wait=True)
+    assert str(caught.value) == (
+        f"checkpoint.save, step 2: expected '{run / '2.partial'}' to stay until the step is committed, got a folder that was "
+        "deleted or moved while the step was written.\n"
+        "  Fix: save again; checkpoint.steps(path) lists the steps that are left."
+    )
+    assert checkpoint.steps(run) == []
+
+
+def test_a_remainder_that_cannot_be_removed_is_a_warning(tmp_path, monkeypatch):
+    (tmp_path / "7.deleted").mkdir()
+
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.warns(UserWarning) as caught:
+        checkpoint.save(tmp_path, {"n": np.ones(1)}, step=8, wait=True)
+    assert [(str(each.message), each.filename) for each in caught] == [
+        (
+            f"checkpoint.save, path: expected to remove '7.deleted', left in '{tmp_path}' by an interrupted save or deletion, "
+            f"got PermissionError: [Errno 13] Permission denied: '{tmp_path / '7.deleted'}'.\n"
+            "  Fix: delete '7.deleted' by hand; other steps can be saved and loaded meanwhile.",
+            __file__,
+        )
+    ]
+    assert checkpoint.steps(tmp_path) == [8]
+
+
 def test_a_path_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointSaveError, match="expected to write to"):

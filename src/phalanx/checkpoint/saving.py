@@ -203,7 +203,7 @@ def save(
                 stack.enter_context(run.lock(where))
                 with explain_os_errors(where, run.location):
                     chosen = _choose_step(run, wanted, where)
-                    run.remove_unfinished()
+                    run.remove_unfinished(where)
                     stack.enter_context(run.write(chosen))
             over_processes = {leaf.name for leaf in leaves if _is_over_processes(leaf.value)}
             return chosen, "".join("01"[name in over_processes] for name in sorted(records))

@@ -14,6 +14,7 @@ import operator
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from phalanx.checkpoint.checkpoint_errors import CheckpointNotFoundError, CheckpointSaveError
-from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError
+from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, user_stacklevel
 
 DOCUMENT = "tree.json"
 _STEP = re.compile(r"0|[1-9][0-9]*")
@@ -60,8 +61,29 @@ class Run(abc.ABC):
         """
 
     @abc.abstractmethod
-    def remove_unfinished(self) -> None:
-        """Remove steps whose saving or removal was interrupted, when no other save is in progress."""
+    def list_unfinished(self) -> list[str]:
+        """List the names under which interrupted saves and removals have left files."""
+
+    @abc.abstractmethod
+    def discard(self, name: str) -> None:
+        """Remove all files under one of the names of `list_unfinished`."""
+
+    def remove_unfinished(self, where: str) -> None:
+        """Remove steps whose saving or removal was interrupted, when no other save is in progress.
+
+        A warning names those that cannot be removed, since they do not keep another step from being saved.
+        """
+        for name in self.list_unfinished():
+            try:
+                self.discard(name)
+            except (OSError, ValueError) as error:  # tensorstore reports errors of the system as ValueErrors.
+                failure = CheckpointSaveError(
+                    f"{where}, path",
+                    expected=f"to remove {name!r}, left in {self.location!r} by an interrupted save or deletion",
+                    got=f"{type(error).__name__}: {error}",
+                    fix=f"delete {name!r} by hand; other steps can be saved and loaded meanwhile",
+                )
+                warnings.warn(str(failure), UserWarning, stacklevel=user_stacklevel())
 
     @abc.abstractmethod
     def begin(self, step: int) -> None:
@@ -165,13 +187,16 @@ class RunFolder(Run):
         finally:
             os.close(file)
 
-    def remove_unfinished(self) -> None:
-        for path in list(self._path.iterdir()):
-            if _UNFINISHED.fullmatch(path.name):
-                shutil.rmtree(path)
+    def list_unfinished(self) -> list[str]:
+        return sorted(name for name in os.listdir(self._path) if _UNFINISHED.fullmatch(name))
+
+    def discard(self, name: str) -> None:
+        shutil.rmtree(self._path / name)
 
     def begin(self, step: int) -> None:
         self._partial(step).mkdir()
+        # tensorstore makes a folder that has vanished anew, without this file.
+        (self._partial(step) / DOCUMENT).touch()
 
     def join(self, step: int) -> str:
         if not self._partial(step).is_dir():
@@ -185,7 +210,16 @@ class RunFolder(Run):
 
     def commit(self, step: int, document: str) -> None:
         partial = self._partial(step)
-        (partial / DOCUMENT).write_text(document, encoding="utf-8")
+        try:
+            with open(partial / DOCUMENT, "r+", encoding="utf-8") as file:
+                file.write(document)
+        except FileNotFoundError as error:
+            raise CheckpointSaveError(
+                f"checkpoint.save, step {step}",
+                expected=f"{str(partial)!r} to stay until the step is committed",
+                got="a folder that was deleted or moved while the step was written",
+                fix="save again; checkpoint.steps(path) lists the steps that are left",
+            ) from error
         for folder, _, files in os.walk(partial):
             for name in files:
                 force_to_disk(os.path.join(folder, name))
@@ -194,13 +228,13 @@ class RunFolder(Run):
         force_to_disk(self._path)
 
     def abandon(self, step: int) -> None:
-        shutil.rmtree(self._partial(step), ignore_errors=True)
+        self.discard(self._partial(step).name)
 
     def remove(self, step: int) -> None:
         deleted = self._path / f"{step}.deleted"
         os.rename(self.locate(step), deleted)
         force_to_disk(self._path)
-        shutil.rmtree(deleted)
+        self.discard(deleted.name)
 
 
 def file_url(path: Path) -> str:

@@ -83,12 +83,14 @@ class RunUrl(Run):
     def lock(self, where: str) -> Iterator[None]:
         yield
 
-    def remove_unfinished(self) -> None:
+    def list_unfinished(self) -> list[str]:
         keys = self._keys()
         committed = {found[1] for key in keys if (found := _COMMITTED.fullmatch(key))}
-        written = {found[1] for key in keys if (found := _NUMBER.match(key))}
-        for step in written - committed:
-            self._remove_objects(int(step))
+        return sorted({found[1] for key in keys if (found := _NUMBER.match(key))} - committed)
+
+    def discard(self, name: str) -> None:
+        # "0" is the character after "/": the range has the keys that begin with the number and a slash.
+        self._store.delete_range(self._store.KeyRange(f"{name}/", f"{name}0")).result()
 
     def begin(self, step: int) -> None:
         pass
@@ -111,12 +113,8 @@ class RunUrl(Run):
 
     def abandon(self, step: int) -> None:
         if self._read(f"{step}/{DOCUMENT}") is None:  # Otherwise another program has saved this step.
-            self._remove_objects(step)
-
-    def _remove_objects(self, step: int) -> None:
-        # "0" is the character after "/": the range has the keys that begin with the number and a slash.
-        self._store.delete_range(self._store.KeyRange(f"{step}/", f"{step}0")).result()
+            self.discard(str(step))
 
     def remove(self, step: int) -> None:
         self._store.write(f"{step}/{DOCUMENT}", None).result()
-        self._remove_objects(step)
+        self.discard(str(step))
