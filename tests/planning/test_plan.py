@@ -15,7 +15,7 @@ import phalanx.numpy as jnp
 from phalanx import lax, nnx
 from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, MissingExtraError, ShardingError
 from phalanx.engine.compile_only_devices import is_installed
-from phalanx.planning import Link, Machine, OfflineCompileError, PlanError, compare
+from phalanx.planning import Link, Machine, OfflineCompileError, PlanError, compare, plan_report as report
 from phalanx.sharding import AbstractMesh, NamedSharding, P
 from phalanx.testing import collectives
 from phalanx.tree import broadcast_prefix
@@ -136,7 +136,7 @@ def test_a_plan_has_the_memory_and_the_communication_of_the_program_on_devices(n
     assert memory.capacity is None and found.time is None and found.notes == ()
 
 
-TINY = Machine("tiny", memory=20e6, flops={16: 1e12, 32: 5e11}, bandwidth=1e11, link=Link(1e9, 1e-6))
+TINY = Machine("tiny", memory=8e6, flops={16: 1e12, 32: 5e11}, bandwidth=1e11, link=Link(1e9, 1e-6))
 WIDE = AbstractMesh((64, 2), NAMES)
 
 
@@ -164,7 +164,7 @@ def test_compilers_of_other_devices_answer_like_the_one_for_cpus(target, compile
         phalanx.plan(f, *args, mesh=AbstractMesh(SIZES, NAMES), in_shardings=specs, target=target, compiler=c)
         for c in (compiler, "cpu")
     )
-    assert own.memory.arguments == pytest.approx(replaced.memory.arguments, rel=0.1)
+    assert own.memory.peak == pytest.approx(replaced.memory.peak, rel=0.2)
     assert own.collectives.bytes == pytest.approx(replaced.collectives.bytes, rel=0.5)
     assert {c.source.rpartition(":")[0] for c in own.collectives} <= {__file__}
     if target == "h100":  # buffers of TPUs are padded to tiles
@@ -188,8 +188,22 @@ def test_a_plan_for_another_machine_counts_what_that_machine_would_send(wide):
     assert gather.seconds == pytest.approx(6e-6 + gather.bytes * 63 / 64 / 1e9)
     assert len(gather.groups) == 2 and gather.executions == 1
     (note,) = wide.notes
-    compiled, counted = map(int, re.findall(r"[\d,]{4,}", note.replace(",", "")))
-    assert compiled == 2 * counted == 2 * wide.collectives.bytes
+    counted = report.Bytes(wide.memory.temporaries)
+    assert re.fullmatch(
+        r"XLA for CPUs answered for tiny, with float16 for bfloat16\. It multiplies values of 16 bits as 32, and has no "
+        rf"reduce-scatter: .* of temporaries count as {counted}, and all-reduces of which a device reads one part as "
+        r"reduce-scatters\.",
+        note,
+    )
+
+
+def test_a_plan_for_another_machine_keeps_values_of_16_bits(wide):
+    """XLA for CPUs widens bfloat16, and what a program of float32 needs is what this program would then need."""
+    args = shape((2048, 1024)), shape((256, 2048))
+    doubled = phalanx.plan(gradient, *args, mesh=WIDE, in_shardings=(P("data"), P("data")), target=TINY)
+    assert 2 * wide.memory.peak == pytest.approx(doubled.memory.peak, rel=0.02)
+    assert 2 * wide.collectives.bytes == doubled.collectives.bytes
+    assert {b.type[: b.type.index("[")] for b in wide.memory.largest} == {"bf16"}
 
 
 def test_a_plan_for_a_machine_has_its_time_and_what_does_not_fit(wide):
@@ -200,9 +214,9 @@ def test_a_plan_for_a_machine_has_its_time_and_what_does_not_fit(wide):
     assert time.exposed == time.communication and time.step == time.compute + time.communication
     assert time.step_at_best == max(time.compute, time.communication)
     assert sum(time.by_source().values()) == pytest.approx(time.compute)
-    assert wide.memory.excess == wide.memory.peak - 20_000_000 > 0
-    largest = wide.memory.largest[0]
-    assert largest.kind == "temporary" and largest.source == wide.memory.source == f"{__file__}:{LINE}"
+    assert wide.memory.excess == wide.memory.peak - 8_000_000 > 0
+    largest = next(b for b in wide.memory.largest if b.kind == "temporary")
+    assert largest.source == wide.memory.source == f"{__file__}:{LINE}"
     arguments = [b for b in wide.memory.largest if b.kind == "argument"]
     assert [(b.name, b.type) for b in arguments] == [("w", "bf16[32,1024]"), ("x", "bf16[4,2048]")]
 
@@ -211,7 +225,7 @@ def test_a_plan_is_printed_stored_and_drawn(wide):
     text = str(wide)
     assert text.startswith("gradient on 128 devices ('data': 64, 'model': 2), tiny, compiled by XLA for CPUs, jaxlib ")
     for part in (
-        "too much for 20 MB",
+        "too much for 8 MB",
         "all-gather",
         f"test_plan.py:{LINE}",
         "Time of one run: ",

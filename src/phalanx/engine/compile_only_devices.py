@@ -28,11 +28,13 @@ class Topology(NamedTuple):
       platform: "cpu", "cuda" or "tpu".
       name: how they are connected, as the platform's plugin names it, such as "1x8x8" or "v5p:4x4x4".
       description: for GPUs, XLA's description of one of them, a `GpuTargetConfigProto` as text.
+      stands_in: for CPUs, whether they stand in for accelerators, which compute bfloat16 as it is.
     """
 
     platform: str
     name: str = ""
     description: str = ""
+    stands_in: bool = False
 
 
 def is_installed(platform: str) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phalanx.engine.hlo_instructions import num_bytes, numbers, split_tuple_type
+from phalanx.engine.hlo_instructions import Instruction, num_bytes, numbers, split_tuple_type
 from phalanx.engine.hlo_parser import Execution, HloModule
 
 KINDS = (
@@ -84,15 +84,21 @@ def find_communication(module: HloModule, run: Execution) -> Communication | Non
         parts = split_tuple_type(of.type)
         received = parts[1] if kind != "all-reduce" or parts[0].startswith("(") else of.type
     sent = sum(num_bytes(run.computation[name].type) for name in of.operands if name in run.computation)
-    groups, pairs = _GROUPS.search(of.rest), _PAIRS.search(of.rest)
+    pairs = _PAIRS.search(of.rest)
     return Communication(
         kind,
         max(sent, num_bytes(received)),
-        parse_groups(groups[1].rstrip(",")) if groups else (),
+        find_groups(of),
         tuple([(a, b) for a, b in parse_groups(pairs[1])]) if pairs else (),
         *(run.source if run.source[0] else (*module.trace_source(run.name, run.computation)[:2], run.source[2])),
         run.loops,
     )
+
+
+def find_groups(of: Instruction) -> tuple[tuple[int, ...], ...]:
+    """The groups of partitions of a collective; empty for a group of all."""
+    groups = _GROUPS.search(of.rest)
+    return parse_groups(groups[1].rstrip(",")) if groups else ()
 
 
 def parse_groups(text: str) -> tuple[tuple[int, ...], ...]:

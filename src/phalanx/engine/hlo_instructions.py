@@ -65,6 +65,12 @@ def find_root_name(computation: Computation) -> str:
     return next(name for name, i in computation.items() if i.is_root)
 
 
+def find_parameter_name(computation: Computation, number: int) -> str:
+    """The name of a parameter; "" if nothing reads it."""
+    wanted = [str(number)]
+    return next((name for name, i in computation.items() if i.opcode == "parameter" and i.operands == wanted), "")
+
+
 def element_index(of: Instruction) -> int:
     """The number of the element that a get-tuple-element reads."""
     return int(_INDEX.search(of.rest)[1])  # type: ignore[index]  # each has one

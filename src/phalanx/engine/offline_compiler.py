@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -26,6 +27,11 @@ from phalanx.engine.compile_only_devices import Topology, make_devices
 from phalanx.engine.custom_call_partitioner import HloSharding, OpSharding, PartitionedCall
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.mlir import ir
+
+# XLA for CPUs keeps values of bfloat16 as float32 and sends them so, but keeps those of float16. A program for
+# accelerators, which keep both, is therefore compiled with float16 in the place of bfloat16. Nothing runs it.
+_BFLOAT16, _FLOAT16 = (re.compile(rf"(?<=[x<]){name}(?=[>,])") for name in ("bf16", "f16"))
+_FLOAT16_IN_HLO = re.compile(r"\bf16(?=\[)")
 
 Split = Callable[[str, str, Sequence[HloSharding], Sequence[HloSharding]], PartitionedCall]
 
@@ -86,10 +92,9 @@ def compile_offline(
     Raises:
       OfflineCompileError: the compiler failed; the error has its last words.
     """
-    code = io.BytesIO()
-    module.operation.write_bytecode(code)
+    code, is_replaced = _encode(module, topology.stands_in)
     order = {
-        "length": code.tell(),
+        "length": len(code),
         "topology": topology,
         "num_partitions": num_partitions,
         "targets": list(targets),
@@ -99,13 +104,16 @@ def compile_offline(
     }
     with tempfile.TemporaryFile() as said, start_child(__name__, stderr=said) as child:
         try:
-            child.stdin.write(json.dumps(order).encode() + b"\n" + code.getvalue())  # type: ignore[union-attr]
+            child.stdin.write(json.dumps(order).encode() + b"\n" + code)  # type: ignore[union-attr]
             child.stdin.flush()  # type: ignore[union-attr]
             for line in child.stdout:  # type: ignore[union-attr]
                 message = json.loads(line)
                 if "program" in message:
-                    return OfflineProgram(**message["program"])
+                    program = OfflineProgram(**message["program"])
+                    return program._replace(text=_FLOAT16_IN_HLO.sub("bf16", program.text)) if is_replaced else program
                 answer = split(*_read_question(message))
+                if topology.stands_in:
+                    answer = answer._replace(module=_BFLOAT16.sub("f16", answer.module))
                 child.stdin.write(_format_answer(answer) + b"\n")  # type: ignore[union-attr]
                 child.stdin.flush()  # type: ignore[union-attr]
         except BrokenPipeError:
@@ -120,6 +128,17 @@ def compile_offline(
         got=lines[-1] if lines else "an end of the compiler without a message",
         fix="compile the function for fewer, attached devices, which gives XLA's complete message",
     )
+
+
+def _encode(module: Any, without_bfloat16: bool) -> tuple[bytes, bool]:
+    """A module for the child, and whether each float16 in it stands for bfloat16."""
+    if without_bfloat16:
+        text = module.operation.get_asm(enable_debug_info=True)
+        if _BFLOAT16.search(text):
+            return _BFLOAT16.sub("f16", text).encode(), not _FLOAT16.search(text)
+    code = io.BytesIO()
+    module.operation.write_bytecode(code)
+    return code.getvalue(), False
 
 
 def _read_question(message: Mapping[str, Any]) -> tuple[str, str, list[HloSharding], list[HloSharding]]:

@@ -14,14 +14,13 @@ from typing import Any
 
 from phalanx.core import Eqn, Jaxpr, Literal, ShardingError, Var
 from phalanx.engine import compiler
-from phalanx.engine.compile_only_devices import Topology
 from phalanx.engine.offline_compiler import OfflineProgram
 from phalanx.lax.sharding_constraint import result_sharding_p, sharding_constraint_p
 from phalanx.planning.auto_candidates import Spec, list_candidates, match_state
 from phalanx.planning.auto_solver import Solution, Solver, measure_axes
 from phalanx.planning.machines import HOST, Machine, find_machine, find_machine_of
 from phalanx.planning.plan_record import Plan
-from phalanx.planning.planner import choose_platform, read_plan
+from phalanx.planning.planner import choose_platform, choose_topology, read_plan, stands_in
 from phalanx.runtime import named_sharding
 from phalanx.sharding import AbstractMesh, AutoSharding, Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.auto_resolution import sharding_choices
@@ -340,20 +339,21 @@ class _Search:
                 self._plans[candidate.name], self._found[candidate.name] = self._plans[name], candidate
                 return
         machine = self._machine
+        if isinstance(self._mesh, Mesh):
+            platform = self._mesh.flat_devices[0].platform
+        else:
+            platform = choose_platform(None if machine is HOST else machine, None)
         stage = self._traced.with_shardings(candidate)
         try:
-            if isinstance(self._mesh, Mesh):
+            if isinstance(self._mesh, Mesh) and not stands_in(machine, platform):
                 lowered = stage.lower()
                 executable = lowered.program.compile_to_read(self._traced.compiler_options)
                 stats = compiler.memory_stats(executable)
                 memory = {n: getattr(stats, n) for n in dir(stats) if n.endswith("_in_bytes")}
                 answer = OfflineProgram(compiler.hlo_text(executable), memory, "the compiler of the attached devices")
-                platform = lowered.program.devices[0].platform
             else:
-                platform = choose_platform(None if machine is HOST else machine, None)
                 lowered = stage.lower(lowering_platforms=(platform,))
-                size = self._mesh.size
-                answer = lowered.compile_offline(Topology("cpu") if platform == "cpu" else machine.topology(size))
+                answer = lowered.compile_offline(choose_topology(machine, platform, self._mesh.size))
         except ShardingError as error:  # one that does not fit the program's own constraints
             self._failure = self._failure or error
             return

@@ -1,24 +1,33 @@
 """What XLA for CPUs does otherwise than XLA for accelerators, where it plans a program in their place.
 
-It widens values of 16 bits to 32 before it sends or multiplies them, and it has no reduce-scatter: it reduces the
-complete value and takes a slice. A plan for another target counts such values at 16 bits, and such pairs as one
-reduce-scatter.
+It multiplies values of 16 bits as values of 32, and it has no reduce-scatter: it reduces the complete value and takes a
+slice, and it combines all-reduces however large they are. A plan for another target counts such values at 16 bits, and
+such pairs as one reduce-scatter, which runs as soon as its operand is there.
+
+Other operations on bfloat16 it widens as well; see `engine.offline_compiler` for what prevents that.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phalanx.engine.hlo_collectives import Communication
-from phalanx.engine.hlo_instructions import Computation, Instruction, element_index, find_root_name, num_bytes
+from phalanx.engine.hlo_collectives import Communication, find_groups
+from phalanx.engine.hlo_instructions import (
+    Computation,
+    Instruction,
+    element_index,
+    find_parameter_name,
+    find_root_name,
+    num_bytes,
+    numbers,
+)
 from phalanx.engine.hlo_parser import Execution, HloModule
 from phalanx.planning.traffic import ELEMENTWISE, Traffic
 
 _NARROW = ("bf16", "f16")
 _FORWARDING = ("all-gather", "all-to-all", "bitcast", "broadcast", "collective-permute", "copy", "reshape", "transpose")
-# XLA's name for the reduction of an all-reduce of 16 bits that it has widened.
-_WIDENED_REDUCTION = "_promoted"
 
 
 class _Place(NamedTuple):
@@ -39,7 +48,6 @@ class AsCompiled:
 
     def __init__(self, module: HloModule) -> None:
         self._module = module
-        self._traffic = Traffic(module)
 
     def operand_bits(self, of: Instruction, computation: Computation) -> int:
         """The bits of the operands of a product."""
@@ -49,63 +57,124 @@ class AsCompiled:
         """The collectives that the devices run for one that an instruction starts."""
         yield found
 
+    def on_target(self) -> HloModule:
+        """The module with the buffers that it has on the devices."""
+        return self._module
+
 
 class CompiledForCpus(AsCompiled):
     """A module compiled for CPUs in place of other devices."""
 
+    def __init__(self, module: HloModule) -> None:
+        super().__init__(module)
+        self._traffic = Traffic(module)
+        self._readers: dict[int, dict[str, list[tuple[str, Instruction]]]] = {}
+
     def operand_bits(self, of: Instruction, computation: Computation) -> int:
         """The bits of the operands of a product, before they were widened."""
-        widened = all(self._is_widened(_Place(x, computation)) for x in of.operands[:2])
+        widened = all(self._widened_from(_Place(x, computation)) for x in of.operands[:2])
         return 16 if widened else super().operand_bits(of, computation)
 
     def communications(self, run: Execution, found: Communication) -> Iterator[Communication]:
         """The collectives that an accelerator would run in place of one that an instruction starts."""
-        operands = [x for x in run.instruction.operands if x in run.computation]
-        sizes = [num_bytes(run.computation[x].type) for x in operands]
-        reduction = run.instruction.callee("to_apply")
-        scattered = rest = 0
-        for leaf, (x, nbytes) in enumerate(zip(operands, sizes, strict=True)):
-            is_wide = _WIDENED_REDUCTION in reduction or self._is_widened(_Place(x, run.computation))
-            sent = found.bytes * nbytes // sum(sizes) // (2 if is_wide else 1)
-            if found.kind == "all-reduce" and found.groups and self._is_sliced(run, leaf, len(found.groups[0])):
-                scattered += sent
-            else:
-                rest += sent
-        if rest:
-            yield found._replace(bytes=rest)
+        of, computation = run.instruction, run.computation
+        sizes = {x: num_bytes(computation[x].type) for x in of.operands if x in computation}
+        scattered = 0
+        if found.kind == "all-reduce":
+            parts = self._count_parts(run.name, of, computation)
+            scattered = sum(found.bytes * sizes[x] // sum(sizes.values()) for x, n in parts.items() if n > 1)
+        if scattered < found.bytes:
+            yield found._replace(bytes=found.bytes - scattered)
         if scattered:
             yield found._replace(kind="reduce-scatter", bytes=scattered)
 
-    def _is_widened(self, at: _Place) -> bool:
-        """Whether a value is one of 16 bits that was converted to 32."""
+    def on_target(self) -> HloModule:
+        """The module with the buffers that other compilers make."""
+        found = copy.copy(self._module)
+        found.computations = {name: self._rewrite(c) for name, c in self._module.computations.items()}
+        return found
+
+    def _rewrite(self, computation: Computation) -> Computation:
+        """A computation with values of 16 bits as they are, and with reduce-scatters, each right behind its operand."""
+        scattered: dict[str, dict[str, Instruction]] = {}
+        names: dict[str, list[str]] = {}
+        for name, of in computation.items():
+            parts = self._count_parts(name, of, computation) if of.opcode == "all-reduce" else {}
+            if any(n > 1 for n in parts.values()):
+                names[name] = [f"{name}.{x}" for x in parts]
+                for x, n in parts.items():
+                    own = of._replace(type=_divide(computation[x].type, n), operand_text=x, is_root=False)
+                    scattered.setdefault(x, {})[f"{name}.{x}"] = own
+        found: Computation = {}
+        for name, of in computation.items():
+            if name in names:
+                of = of._replace(opcode="tuple", operand_text=", ".join(names[name]))
+            elif of.type.startswith("f32") and of.opcode != "parameter":
+                dtype = self._widened_from(_Place(name, computation)) or self._rounded_to(name, computation)
+                of = of._replace(type=of.type.replace("f32", dtype or "f32", 1))
+            found[name] = of
+            found |= scattered.get(name, {})
+        return found
+
+    def _widened_from(self, at: _Place) -> str:
+        """The dtype of 16 bits of which a value is a conversion to 32; "" if it is none."""
         of = at.computation.get(at.name)
         if of is None:
-            return False
-        if of.opcode == "convert":
-            return at.computation[of.operands[0]].type.startswith(_NARROW) and not of.type.startswith(_NARROW)
+            return ""
+        if of.opcode == "convert" and not of.type.startswith(_NARROW):
+            return _narrow_dtype(at.computation[of.operands[0]].type)
         if of.opcode in _FORWARDING:
-            return self._is_widened(at._replace(name=of.operands[0]))
+            return self._widened_from(at._replace(name=of.operands[0]))
         if of.opcode == "fusion" and at.fusion is None:
             fused = self._module.computations[of.callees[0]]
-            return self._is_widened(_Place(find_root_name(fused), fused, of, at.computation))
+            return self._widened_from(_Place(find_root_name(fused), fused, of, at.computation))
         if of.opcode == "parameter" and at.fusion is not None and at.around is not None:
-            return self._is_widened(_Place(at.fusion.operands[int(of.operands[0])], at.around))
-        return False
+            return self._widened_from(_Place(at.fusion.operands[int(of.operands[0])], at.around))
+        return ""
 
-    def _is_sliced(self, run: Execution, leaf: int, parts: int) -> bool:
-        """Whether all that is read of an array of a result is one device's part."""
-        if not run.instruction.type.startswith("("):
-            return self._reads_are_parts(run.name, run.computation, parts)
-        elements = [
-            name
-            for name, i in run.computation.items()
-            if i.opcode == "get-tuple-element" and i.operands[0] == run.name and element_index(i) == leaf
-        ]
-        return bool(elements) and all(self._reads_are_parts(x, run.computation, parts) for x in elements)
+    def _rounded_to(self, name: str, computation: Computation) -> str:
+        """The dtype of 16 bits to which all readers of a value convert it; "" if there is none."""
+        found = set()
+        for own, user in self._list_readers(computation).get(name, ()):
+            if user.opcode == "convert":
+                found.add(_narrow_dtype(user.type))
+            elif user.opcode in _FORWARDING:
+                found.add(self._rounded_to(own, computation))
+            elif user.opcode == "fusion":
+                fused = self._module.computations[user.callees[0]]
+                inside = (find_parameter_name(fused, n) for n, x in enumerate(user.operands) if x == name)
+                found |= {self._rounded_to(parameter, fused) for parameter in inside}
+            else:
+                found.add("")
+        return found.pop() if len(found) == 1 else ""
+
+    def _list_readers(self, computation: Computation) -> dict[str, list[tuple[str, Instruction]]]:
+        """The instructions that read each value."""
+        if (readers := self._readers.get(id(computation))) is None:
+            readers = self._readers[id(computation)] = {}
+            for own, user in computation.items():
+                for x in dict.fromkeys(user.operands):
+                    readers.setdefault(x, []).append((own, user))
+        return readers
+
+    def _count_parts(self, name: str, of: Instruction, computation: Computation) -> dict[str, int]:
+        """In how many parts an all-reduce could scatter the sum of each operand: 1 if more than one part is read."""
+        groups = find_groups(of)
+        parts = {}
+        for leaf, x in enumerate(of.operands):
+            elements = [
+                own
+                for own, i in self._list_readers(computation).get(name, ())
+                if i.opcode == "get-tuple-element" and element_index(i) == leaf
+            ]
+            values = elements if of.type.startswith("(") else [name]
+            is_sliced = values and groups and all(self._reads_are_parts(v, computation, len(groups[0])) for v in values)
+            parts[x] = len(groups[0]) if is_sliced else 1
+        return parts
 
     def _reads_are_parts(self, name: str, computation: Computation, parts: int) -> bool:
         """Whether each instruction that uses a value reads the same fraction of it."""
-        users = [(own, i) for own, i in computation.items() if name in i.operands]
+        users = self._list_readers(computation).get(name, ())
         whole = num_bytes(computation[name].type)
         return bool(users) and all(
             self._reads_are_parts(own, computation, parts)
@@ -129,3 +198,17 @@ class CompiledForCpus(AsCompiled):
 def type_bits(type: str) -> int:
     """The width of the elements of an array type."""
     return 8 * num_bytes(type.partition("[")[0] + "[]")
+
+
+def _narrow_dtype(type: str) -> str:
+    """The dtype of an array type if it has 16 bits, else ""."""
+    return dtype if (dtype := type.partition("[")[0]) in _NARROW else ""
+
+
+def _divide(type: str, parts: int) -> str:
+    """The type of one of several equal parts of an array."""
+    dtype, _, dims = type.partition("[")
+    sizes = numbers(dims)
+    split = next((d for d, n in enumerate(sizes) if n % parts == 0), 0)
+    sizes[split] = -(-sizes[split] // parts)
+    return f"{dtype}[{','.join(map(str, sizes))}]"

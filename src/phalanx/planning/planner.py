@@ -20,7 +20,8 @@ from phalanx.engine.offline_compiler import OfflineProgram
 from phalanx.planning.cpu_deviations import AsCompiled, CompiledForCpus
 from phalanx.planning.machines import HOST, Machine, find_machine
 from phalanx.planning.plan_record import Plan
-from phalanx.planning.planned_memory import measure_memory
+from phalanx.planning.plan_report import Bytes
+from phalanx.planning.planned_memory import PlannedMemory, measure_memory
 from phalanx.planning.timing import TimeEstimate, estimate_time
 from phalanx.runtime import Array
 from phalanx.runtime.compiled_program import LoweredProgram
@@ -105,7 +106,7 @@ def plan(
             fix="plan a smaller mesh with the same shards, since what a device needs depends on these; or install the "
             "compiler of the target with pip install phalanx[plan-gpu] or phalanx[plan-tpu]",
         )
-    topology = Topology("cpu") if machine is None or platform == "cpu" else machine.topology(num_devices)
+    topology = choose_topology(machine, platform, num_devices)
     return read_plan(lowered, lowered.compile_offline(topology), machine, platform)
 
 
@@ -124,7 +125,19 @@ def read_plan(lowered: Lowered, answer: OfflineProgram, machine: Machine | None,
     module, num_devices = HloModule(answer.text), len(lowered.program.devices)
     kept, names = lowered.program.kept, lowered.input_paths
     program_mesh = find_mesh(lowered.program)
-    collectives, time, notes = _read_communication(module, lowered.program, program_mesh, machine, platform)
+    is_replaced = stands_in(machine, platform)
+    reading = CompiledForCpus(module) if is_replaced else AsCompiled(module)
+    collectives, time = _read_communication(module, reading, lowered.program, program_mesh, machine)
+    memory = measure_memory(
+        module,
+        reading.on_target(),
+        answer,
+        names if kept is None else [names[i] for i in kept],
+        int(machine.memory) if machine is not None and machine is not HOST else None,
+    )
+    notes = _NOTES.get(platform, ())
+    if machine is not None and is_replaced:
+        notes = (_describe_corrections(machine, answer.memory["temp_size_in_bytes"], memory),)
     return Plan(
         name=lowered.fun_name,
         mesh=dict(program_mesh.shape) if program_mesh is not None else {},
@@ -132,12 +145,7 @@ def read_plan(lowered: Lowered, answer: OfflineProgram, machine: Machine | None,
         target=machine.name if machine is not None else None,
         compiler=answer.compiler,
         notes=notes,
-        memory=measure_memory(
-            module,
-            answer,
-            names if kept is None else [names[i] for i in kept],
-            int(machine.memory) if machine is not None and machine is not HOST else None,
-        ),
+        memory=memory,
         collectives=collectives,
         time=time,
     )
@@ -165,6 +173,18 @@ def choose_platform(machine: Machine | None, compiler: str | None) -> str:
     return compiler
 
 
+def stands_in(machine: Machine | None, platform: str) -> bool:
+    """Whether XLA for CPUs answers in the place of a machine's own compiler."""
+    return machine is not None and machine is not HOST and platform == "cpu"
+
+
+def choose_topology(machine: Machine | None, platform: str, num_devices: int) -> Topology:
+    """The devices for which a platform's compiler compiles a program for a machine."""
+    if machine is None or platform == "cpu":
+        return Topology("cpu", stands_in=stands_in(machine, platform))
+    return machine.topology(num_devices)
+
+
 def _lower(
     fun: Callable[..., Any], args: tuple[Any, ...], mesh: Mesh | AbstractMesh | None, specs: Any, platform: str
 ) -> Lowered:
@@ -190,37 +210,31 @@ def _place(x: Any, declared: Any, mesh: Mesh | AbstractMesh | None) -> Any:
 
 
 def _read_communication(
-    module: HloModule, lowered: LoweredProgram, mesh: Mesh | None, machine: Machine | None, platform: str
-) -> tuple[Collectives, TimeEstimate | None, tuple[str, ...]]:
-    """The collectives, the time, and the corrections of the compiler's answer for a machine."""
+    module: HloModule, reading: AsCompiled, lowered: LoweredProgram, mesh: Mesh | None, machine: Machine | None
+) -> tuple[Collectives, TimeEstimate | None]:
+    """The collectives and the time of a program on a machine."""
     devices, causes = lowered.devices, CauseFinder(lowered, lowered.program)
-    is_replaced = machine is not None and machine is not HOST and platform == "cpu"
-    reading = CompiledForCpus(module) if is_replaced else AsCompiled(module)
     found: list[Collective] = []
     seconds: dict[str, float] = {}
-    as_compiled = 0
     for run in module.walk() if len(devices) > 1 else ():
         compiled = find_communication(module, run)
-        if compiled is None or name_axes(compiled, devices, mesh, causes) is None:
-            continue
-        as_compiled += compiled.bytes * run.executions
-        for c in reading.communications(run, compiled):
-            collective, _ = name_axes(c, devices, mesh, causes)  # type: ignore[misc]  # the groups of `compiled`
+        for c in () if compiled is None else reading.communications(run, compiled):
+            if (named := name_axes(c, devices, mesh, causes)) is None:
+                continue
+            collective = named[0]
             if machine is not None:
                 each = machine.collective_seconds(c.kind, c.bytes, collective.groups)
                 collective = collective._replace(seconds=each)
                 seconds[run.name] = seconds.get(run.name, 0.0) + each * collective.executions
             found.append(collective)
-    collectives = Collectives(found)
     time = None if machine is None else estimate_time(module, machine, seconds, reading.operand_bits)
-    if machine is None or not is_replaced:
-        return collectives, time, _NOTES.get(platform, ())
+    return Collectives(found), time
+
+
+def _describe_corrections(machine: Machine, compiled: int, memory: PlannedMemory) -> str:
+    """How the answer of XLA for CPUs was corrected for another machine."""
     return (
-        collectives,
-        time,
-        (
-            f"XLA for CPUs answered for {machine.name}. It sends values of 16 bits as 32 and has no reduce-scatter: "
-            f"{as_compiled:,} bytes of collectives are counted as {collectives.bytes:,}. Temporaries of 16 bits may "
-            "be counted as 32.",
-        ),
+        f"XLA for CPUs answered for {machine.name}, with float16 for bfloat16. It multiplies values of 16 bits as 32, "
+        f"and has no reduce-scatter: {Bytes(compiled)} of temporaries count as {Bytes(memory.temporaries)}, and "
+        "all-reduces of which a device reads one part as reduce-scatters."
     )

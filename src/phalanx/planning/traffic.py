@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from phalanx.engine.hlo_instructions import Computation, Instruction, find_root, num_bytes, numbers
+from phalanx.engine.hlo_instructions import Computation, Instruction, find_parameter_name, find_root, num_bytes, numbers
 from phalanx.engine.hlo_parser import HloModule
 
 ELEMENTWISE = ("bitcast", "convert", "copy", "transpose")
@@ -51,8 +51,7 @@ class Traffic:
         if of.opcode != "fusion":
             return whole
         fused = self._computations[of.callees[0]]
-        parameter = next((n for n, i in fused.items() if i.opcode == "parameter" and i.operands == [str(operand)]), "")
-        return min(whole, sum(self._read_inside(parameter, fused)))
+        return min(whole, sum(self._read_inside(find_parameter_name(fused, operand), fused)))
 
     def _read_inside(self, name: str, fused: Computation) -> list[int]:
         """The bytes of a value in a fusion that each of the instructions that use it reads."""
