@@ -38,17 +38,20 @@ from flax import nnx
 root = sys.argv[1]
 model = Model(nnx.Rngs(0))
 tree = {{"a": [jnp.arange(6.0).reshape(2, 3), np.ones(3, np.int8)], "b.c": jnp.ones(4, jnp.bfloat16), "n": 3, "s": "adam",
-        "none": None, "empty": {{}}, "keys": jax.random.split(jax.random.key(1, impl="rbg"), 3)}}
+        "none": None, "empty": {{}}, "pair": (), "keys": jax.random.split(jax.random.key(1, impl="rbg"), 3)}}
 ocp.PyTreeCheckpointer().save(root + "/model", nnx.state(model))
 ocp.PyTreeCheckpointer().save(root + "/pure", nnx.to_pure_dict(nnx.state(model)))
 ocp.PyTreeCheckpointer().save(root + "/tree", tree)
 np.save(root + "/outputs.npy", model(jnp.linspace(-1, 1, 8).reshape(2, 4)))
 ocp.PyTreeCheckpointer(use_ocdbt=False).save(root + "/folders", {{"x": {{"y": jnp.arange(5.0)}}}})
 ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_zarr3=True)).save(root + "/zarr3", {{"x": {{"y": jnp.arange(5.0)}}}})
-with ocp.CheckpointManager(root + "/manager") as manager:
-    for step in (2, 5):
-        manager.save(step, args=ocp.args.StandardSave({{"x": jnp.full(3, step)}}))
-    manager.wait_until_finished()
+names = {{"plain": {{}}, "prefix": {{"step_prefix": "ckpt"}}, "fixed": {{"step_format_fixed_length": 4}}}}
+for name, options in names.items():
+    with ocp.CheckpointManager(f"{{root}}/{{name}}", options=ocp.CheckpointManagerOptions(**options)) as manager:
+        for step in (2, 5):
+            items = {{"state": ocp.args.StandardSave({{"x": jnp.full(3, step)}}), "about": ocp.args.JsonSave({{"a": 1}})}}
+            manager.save(step, args=ocp.args.Composite(**items))
+        manager.wait_until_finished()
 with ocp.CheckpointManager(root + "/several") as manager:
     items = {{name: ocp.args.StandardSave({{"x": jnp.ones(2)}}) for name in ("state", "ema")}}
     manager.save(1, args=ocp.args.Composite(**items))
@@ -79,6 +82,7 @@ def test_every_kind_of_leaf_is_read(written):
     np.testing.assert_array_equal(tree["a"][0], np.arange(6.0).reshape(2, 3))
     assert tree["a"][1].dtype == np.int8 and tree["b.c"].dtype == jnp.bfloat16
     assert tree["n"] == 3 and tree["s"] == "adam" and tree["none"] is None and tree["empty"] == {}
+    assert tree["pair"] == ()
     np.testing.assert_array_equal(
         random.key_data(tree["keys"]), random.key_data(random.split(random.key(1, impl="rbg"), 3))
     )
@@ -92,10 +96,11 @@ def test_other_layouts_are_read_onto_a_mesh(written, name):
     assert loaded["x"]["y"].sharding == rows and loaded["x"]["y"].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_steps_of_a_manager_are_found(written):
-    assert checkpoint.steps(written / "manager") == [2, 5]
-    assert checkpoint.load(written / "manager")["x"].tolist() == [5, 5, 5]
-    assert checkpoint.load(written / "manager", step=2)["x"].tolist() == [2, 2, 2]
+@pytest.mark.parametrize("name", ["plain", "prefix", "fixed"])
+def test_steps_of_a_manager_are_found(written, name):
+    assert checkpoint.steps(written / name) == [2, 5] and checkpoint.metadata(written / name).step == 5
+    assert checkpoint.load(written / name)["x"].tolist() == [5, 5, 5]
+    assert checkpoint.load(written / name, step=2)["x"].tolist() == [2, 2, 2]
 
 
 def test_one_of_several_trees_of_a_step_must_be_named(written):

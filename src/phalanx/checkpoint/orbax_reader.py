@@ -18,12 +18,13 @@ from phalanx.checkpoint.checkpoint_errors import CheckpointError
 from phalanx.checkpoint.checkpoint_reader import Index, Reader
 from phalanx.checkpoint.leaf_records import LeafMetadata
 from phalanx.checkpoint.named_leaves import join_keys
-from phalanx.checkpoint.step_folders import file_url
+from phalanx.checkpoint.step_folders import ORBAX_ITEMS as _ITEMS, ORBAX_TREE as _METADATA, file_url
 from phalanx.random.prng_implementations import find_generator
 from phalanx.random.prng_keys import key_dtype
 
-_METADATA, _ITEMS, _STRINGS = "_METADATA", "_CHECKPOINT_METADATA", "_strings.json"
+_STRINGS = "_strings.json"
 _SEQUENCE = 1  # the type of a key that is the index of a list or tuple
+_EMPTY = {"None": None, "Dict": {"dict": []}, "List": {"list": []}, "Tuple": {"tuple": []}, "NamedTuple": {"dict": []}}
 
 
 def find_orbax_item(folder: Path, where: str) -> Path | None:
@@ -59,13 +60,14 @@ class OrbaxReader(Reader):
 
     Args:
       path: the folder with the file `_METADATA`.
+      step: the number of the step, if it has one.
       where: the operation, for errors.
     """
 
-    def __init__(self, path: Path, where: str):
+    def __init__(self, path: Path, step: int | None, where: str):
         where = f"{where}, {str(path / _METADATA)!r}"
         try:
-            self._read_metadata(path)
+            self._read_metadata(path, step)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, CheckpointError):
                 raise
@@ -76,7 +78,7 @@ class OrbaxReader(Reader):
                 fix="the file is damaged or of a version that is not known; restore it, or load another step",
             ) from error
 
-    def _read_metadata(self, path: Path) -> None:
+    def _read_metadata(self, path: Path, step: int | None) -> None:
         data = json.loads((path / _METADATA).read_text())
         self._driver = "zarr3" if data.get("use_zarr3") else "zarr"
         self._has_database = (path / "manifest.ocdbt").exists()
@@ -89,7 +91,7 @@ class OrbaxReader(Reader):
             kind = entry["value_metadata"]["value_type"]
             name = join_keys([str(key["key"]) for key in keys])
             parameters[name] = ".".join(str(key["key"]) for key in keys)
-            _insert(structure, keys, {"None": None, "Dict": {"dict": []}, "List": {"list": []}}.get(kind, name))
+            _insert(structure, keys, _EMPTY.get(kind, name))
             if kind == "string":
                 texts[name] = json.loads((path / _STRINGS).read_text())[parameters[name]]
             elif not entry["value_metadata"].get("skip_deserialize"):
@@ -98,7 +100,7 @@ class OrbaxReader(Reader):
         generators = _read_generators(path)
         for name, future in self._arrays.items():
             leaves[name] = _describe_array(path, name, future, generators.get(parameters[name]))
-        super().__init__(path, leaves, _as_containers(structure), None, None)
+        super().__init__(path, leaves, _as_containers(structure), None, step)
 
     def _open_array(self, path: Path, parameter: str) -> Any:
         if self._has_database:

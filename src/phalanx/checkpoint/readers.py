@@ -28,14 +28,13 @@ class StepReader(Reader):
       path: its folder or URL.
       base: its URL.
       document: the bytes of its document.
+      step: the number of the step, if it has one.
       where: the operation, for errors.
     """
 
-    def __init__(self, path: Path | str, base: str, document: bytes, where: str):
-        location = str(path)
-        read = read_document(document, f"{where}, '{location}/{DOCUMENT}'")
-        name = location.rpartition("/")[2]
-        super().__init__(path, read.leaves, read.structure, read.user, int(name) if name.isdecimal() else None)
+    def __init__(self, path: Path | str, base: str, document: bytes, step: int | None, where: str):
+        read = read_document(document, f"{where}, '{path}/{DOCUMENT}'")
+        super().__init__(path, read.leaves, read.structure, read.user, step)
         self._base = base
 
     def _open(self, name: str, leaf: LeafMetadata) -> Callable[[Index], Callable[[], np.ndarray]]:
@@ -70,11 +69,13 @@ def open_reader(path: str | os.PathLike[str], step: int | str, where: str) -> Re
     folder = local_path(path, where)
     if folder.is_file():
         return SafetensorsReader(folder, where)
+    number = _parse_number(folder.name)
     if not (folder / DOCUMENT).exists() and find_orbax_item(folder, where) is None:
         run = RunFolder(folder)
-        folder = run.locate(run.find_step(step, where))
+        number = run.find_step(step, where)
+        folder = run.locate(number)
     if (item := find_orbax_item(folder, where)) is not None:
-        return OrbaxReader(item, where)
+        return OrbaxReader(item, number, where)
     if not (folder / DOCUMENT).exists():
         raise CheckpointError(
             f"{where}, path",
@@ -82,14 +83,20 @@ def open_reader(path: str | os.PathLike[str], step: int | str, where: str) -> Re
             got=f"{str(folder)!r} without the file {DOCUMENT}",
             fix="check the path; if the file is lost, restore it from a copy or load another step",
         )
-    return StepReader(folder, file_url(folder), (folder / DOCUMENT).read_bytes(), where)
+    return StepReader(folder, file_url(folder), (folder / DOCUMENT).read_bytes(), number, where)
 
 
 def _open_url(url: str, step: int | str, where: str) -> Reader:
     run = RunUrl(url, where)
+    number = _parse_number(url.rpartition("/")[2])
     with explain_os_errors(where, url):
         document = run.read_own_document()
         if document is None:
             number = run.find_step(step, where)
             url, document = run.locate(number), run.read_document(number)
-    return StepReader(url, f"{url}/", document, where)
+    return StepReader(url, f"{url}/", document, number, where)
+
+
+def _parse_number(name: str) -> int | None:
+    """The number of the step of a folder that was given by the user."""
+    return int(name) if name.isdecimal() else None

@@ -25,7 +25,9 @@ from phalanx.checkpoint.checkpoint_errors import CheckpointNotFoundError, Checkp
 from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, user_stacklevel
 
 DOCUMENT = "tree.json"
+ORBAX_TREE, ORBAX_ITEMS = "_METADATA", "_CHECKPOINT_METADATA"  # files that Orbax writes into a tree, and into a step
 _STEP = re.compile(r"0|[1-9][0-9]*")
+_ORBAX_STEP = re.compile(r"(?:[^.]*_)?([0-9]+)")  # with a prefix, or of fixed length
 _ERRNO = re.compile(r"os_error_code='(\d+)'")  # in errors of tensorstore
 _UNFINISHED = re.compile(r"[0-9]+\.(partial|deleted)")
 
@@ -155,12 +157,23 @@ class RunFolder(Run):
         self._path = path
 
     def list_steps(self) -> list[int]:
-        if not self._path.is_dir():
-            return []
-        return sorted(int(p.name) for p in self._path.iterdir() if _STEP.fullmatch(p.name) and p.is_dir())
+        return sorted(self._find_steps())
+
+    def _find_steps(self) -> dict[int, Path]:
+        """The folders of the committed steps, those of Orbax included."""
+        found = {}
+        for path in self._path.iterdir() if self._path.is_dir() else ():
+            if _STEP.fullmatch(path.name) and path.is_dir():
+                found[int(path.name)] = path
+            elif (named := _ORBAX_STEP.fullmatch(path.name)) and any(
+                (path / file).exists() for file in (ORBAX_TREE, ORBAX_ITEMS)
+            ):
+                found.setdefault(int(named[1]), path)
+        return found
 
     def locate(self, step: int) -> Path:
-        return self._path / str(step)
+        path = self._path / str(step)
+        return path if path.is_dir() else self._find_steps().get(step, path)
 
     def read_document(self, step: int) -> bytes:
         return (self.locate(step) / DOCUMENT).read_bytes()
