@@ -11,7 +11,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import export, lax, nn, ops, random
+from phalanx import export, image, lax, nn, ops, random, vmap
 from phalanx.export import SymbolicScope, symbolic_shape
 
 
@@ -37,6 +37,9 @@ CASES = [
     Case("linspace2", lambda x: jnp.linspace(0., x.shape[0], 5), ["n"], [(5,)]),
     Case("arange", lambda x: (jnp.arange(x.shape[0]), jnp.arange(1, x.shape[0]), jnp.arange(0, x.shape[0], 2), jnp.arange(x.shape[0], dtype="f4")), ["n"], [(5,)]),
     Case("eye", lambda x: (jnp.eye(x.shape[0]), jnp.tri(x.shape[0]), jnp.tril(x@x.T), jnp.diag(x[:,0])), ["n, m"], [(4,6)]),
+    Case("triangles", lambda x: (jnp.triu_indices(x.shape[0], m=x.shape[1]), jnp.tril_indices(x.shape[0], -1, x.shape[1]), jnp.triu_indices(*x.shape)), ["n, m"], [(4, 6)]),
+    Case("resize nearest", lambda x: image.resize(x, (2 * x.shape[0], x.shape[1] // 2), "nearest"), ["n, m"], [(4, 6)]),
+    Case("keys of rbg", lambda x: vmap(random.uniform)(random.split(random.key(0, impl="rbg"), x.shape[0])) + x, ["n"], [(5,)]),
     Case("conv same", lambda x, w: lax.conv_general_dilated(x, w, (1,1), "SAME"), ["b, 3, h, w","4, 3, 3, 3"], [(2,3,8,9),(4,3,3,3)]),
     Case("conv strided same", lambda x, w: lax.conv_general_dilated(x, w, (2,2), "SAME"), ["b, 3, h, w","4, 3, 3, 3"], [(2,3,8,9),(4,3,3,3)]),
     Case("conv valid", lambda x, w: lax.conv_general_dilated(x, w, (2,1), "VALID"), ["b, 3, h, w","4, 3, 3, 3"], [(2,3,8,9),(4,3,3,3)], ["h >= 3","w >= 3"]),

@@ -63,3 +63,8 @@ def test_division_of_integer_arrays_gives_quotients():
         y = jnp.arange(4).at[index].divide(2)
         assert y.dtype == np.float32
         assert y.tolist() == [0.0, 0.5, 1.0, 3.0]
+
+
+def test_a_boolean_is_written_without_promotion():
+    with phalanx.numpy_dtype_promotion("strict"):
+        assert jnp.ones(2, "int32").at[0].set(False).tolist() == [0, 1]

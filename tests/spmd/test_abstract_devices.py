@@ -37,8 +37,24 @@ def test_a_program_is_lowered_for_all_devices_of_an_abstract_mesh(mesh):
         lowered.compile()
     assert str(error.value) == (
         "compile: expected a program for devices that are attached, got one for 512 devices of platform 'tpu' that are "
-        "not.\n  Fix: lower it for arguments over a Mesh of devices, or write it to a file with phalanx.export."
+        "not.\n  Fix: pass device_assignment=devices, lower it over a Mesh, or write it to a file with phalanx.export."
     )
+
+
+@pytest.mark.parametrize("types", ((AxisType.Auto,), (AxisType.Explicit,)))
+def test_a_program_over_an_abstract_mesh_compiles_for_given_devices(types):
+    devices = tuple(phalanx.devices()[2:4])
+    lowered = phalanx.jit(lambda x: 2 * x).lower(shape((4, 3), P("x"), AbstractMesh((2,), ("x",), types)))
+    compiled = lowered.compile(device_assignment=devices)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    y = compiled(phalanx.device_put(x, NamedSharding(phalanx.sharding.Mesh(devices, "x", types), P("x"))))
+    np.testing.assert_array_equal(y, 2 * x)
+    assert y.sharding._device_assignment == devices and y.sharding.spec.axes == ("x",)
+    alone = phalanx.jit(lambda x: x + 1).lower(1.0).compile(device_assignment=devices[:1])
+    assert alone(2.0).devices() == {devices[0]}
+    for program in (lowered, product.lower(y, np.ones((3, 4), np.float32))):
+        with pytest.raises(ShardingError, match=r"device_assignment: expected 2 devices, as of the shardings, \w+ "):
+            program.compile(device_assignment=phalanx.devices()[:1])
 
 
 def test_the_platform_defaults_to_that_of_the_mesh_then_to_that_of_the_process():

@@ -1,5 +1,6 @@
 """Compiled functions: what is traced when, static and donated arguments, constants, errors."""
 
+import contextvars
 import functools
 import gc
 import itertools
@@ -509,6 +510,26 @@ def test_two_jits_of_one_function_share_programs():
     assert not len(pickle.loads(pickle.dumps(vars(f)))["_phalanx_programs"].known)  # what pickles functions takes these
     phalanx.clear_caches()
     assert phalanx.jit(f)(1.0) == 2 and traced == [2, 3, 2, 2, 2]
+
+
+def test_cloudpickle_writes_compiled_functions_without_their_programs():
+    cloudpickle = pytest.importorskip("cloudpickle")
+    inner = phalanx.jit(lambda x, by: x * by, static_argnums=1)
+    fs = {
+        "jit": phalanx.jit(lambda x: inner(x, 2) + 1),
+        "grad": phalanx.grad(phalanx.checkpoint(lambda x: inner(x, 3) ** 2)),
+        "jit of grad": phalanx.jit(phalanx.grad(jnp.sin)),
+        "pmap": phalanx.pmap(lambda x: x, devices=phalanx.devices()[:1]),
+    }
+    x = {name: jnp.ones(1) if name == "pmap" else 2.0 for name in fs}
+    values = {name: float(f(x[name])) for name, f in fs.items()}
+    loaded = pickle.loads(cloudpickle.dumps(fs))
+    assert {name: float(f(x[name])) for name, f in loaded.items()} == values
+    assert loaded["jit"].lower(1).compile()(1) == 3 and phalanx.grad(loaded["jit"])(1.0) == 2 and fs["jit"](4) == 9
+    with phalanx.enable_x64(True):  # the options of this process, not those of a copy
+        assert loaded["jit"](2.0).dtype == np.float64
+    with pytest.raises(TypeError, match="cannot pickle"):
+        pickle.dumps(contextvars.ContextVar("another"))
 
 
 @pytest.mark.parametrize("inline, primitive", [("JAX_EARLY", "mul"), ("AUTO", "jit"), ("XLA_LATE", "jit")])

@@ -348,7 +348,10 @@ def test_specs_and_explicit_sharding_types_determine_each_other():
         whole = phalanx.jit(phalanx.shard_map(f, out_specs=P(None, "y")))(a)
         part = phalanx.jit(phalanx.shard_map(f, in_specs=P("x"), out_specs=P(), axis_names={"x"}))(a)
         grad = phalanx.grad(lambda a: (phalanx.shard_map(f, out_specs=P(None, "y"))(a) ** 2).sum())(a)
-        message = error(ShardingError, phalanx.shard_map(f, out_specs=P()), {"a": A})
+        replicated = phalanx.shard_map(lambda v: v["a"], out_specs=P())({"a": A})  # no sharding in its type
+    auto = phalanx.make_mesh((4, 2), ("x", "y"), axis_types=(phalanx.sharding.AxisType.Auto,) * 2)
+    message = error(ShardingError, phalanx.shard_map(f, mesh=auto, out_specs=P()), {"a": A})
+    np.testing.assert_array_equal(replicated, A)
     assert seen[:2] == ["f32[2,2]{V:(x,y)}", "f32[2,4@y]{V:x}"]
     assert [y.aval.str_short() for y in (whole, part, grad)] == ["f32[2,4@y]", "f32[2,4@y]", "f32[8@x,4@y]"]
     for y in (whole, part):

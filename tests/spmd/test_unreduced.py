@@ -10,7 +10,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.error_classes import ShardingError
+from phalanx.core.error_classes import RuleError, ShardingError
 from phalanx.sharding import AxisType, NamedSharding, P, UnreducedKind, auto_axes, make_mesh, reshard, use_mesh
 
 X = np.arange(16, dtype=np.float32).reshape(8, 2)
@@ -334,5 +334,5 @@ def test_a_sharded_array_becomes_terms_without_communication():
 
 
 def test_no_transfer_makes_terms_of_a_maximum():
-    with pytest.raises(ShardingError, match="expected an array that is unreduced by max over these axes already"):
+    with pytest.raises(RuleError, match="expected an array that is unreduced by max over these axes already"):
         phalanx.device_put(W, P(unreduced={"x"}, unreduced_kind=UnreducedKind.max))

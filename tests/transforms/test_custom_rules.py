@@ -9,7 +9,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentTypeError, ShapeError, TraceError, TreeError
+from phalanx.core.error_classes import ArgumentTypeError, ShapeError, TraceError, TreeError, UnexpectedTracerError
 from phalanx.core.source_info import format_code_position
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
@@ -156,6 +156,9 @@ def test_custom_gradient_and_closure_convert():
         return g(3.0, *consts)
 
     assert float(phalanx.grad(outer)(2.0)) == 3.0
+    f, consts = phalanx.closure_convert(lambda x: x["a"] + 1, {"a": 2.0})
+    with pytest.raises(TypeError, match=r"converted <lambda>.*, args: expected a tuple of length 1"):
+        f({"a": 2.0}, consts)
 
 
 def test_custom_vmap_rule_and_its_derivatives():
@@ -177,7 +180,7 @@ def test_missing_or_malformed_rules_are_refused():
     def f(x):
         return x
 
-    with pytest.raises(TraceError, match="a custom_jvp function with a derivative rule, got one without a rule"):
+    with pytest.raises(AttributeError, match="a custom_jvp function with a derivative rule, got one without a rule"):
         f(1.0)
     f.defjvp(lambda p, t: p[0])
     with pytest.raises(ArgumentTypeError, match=r"expected a pair \(result, tangent\)"):
@@ -338,7 +341,7 @@ def test_nondiff_arguments_of_custom_jvp_may_be_traced():
 def test_nondiff_arguments_of_custom_vjp_may_not_be_traced():
     f = phalanx.custom_vjp(lambda x, n: x * n, nondiff_argnums=(1,))
     f.defvjp(lambda x, n: (x * n, None), lambda n, _, c: (n * c,))
-    with pytest.raises(ArgumentTypeError) as e:
+    with pytest.raises(UnexpectedTracerError) as e:
         phalanx.jit(f)(2.0, 3.0)
     assert re.sub(r" at [^,\s]+", "", str(e.value)) == (
         "custom_vjp of <lambda>, argument n: expected a value that is not traced, since the argument is in "

@@ -89,6 +89,7 @@ from phalanx.core.error_classes import (
     TracerIntegerConversionError as TracerIntegerConversionError,
     TreeError as TreeError,
     UnboundAxisError as UnboundAxisError,
+    UndefinedRuleError as UndefinedRuleError,
     UnexpectedTracerError as UnexpectedTracerError,
     UnsupportedArgumentError as UnsupportedArgumentError,
     check_axis_name as check_axis_name,

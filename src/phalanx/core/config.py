@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import copyreg
 import functools
 import logging
 import os
@@ -164,6 +165,9 @@ class State(threading.local):
     def context(self) -> Context:
         """The context of the running code."""
         return current_scope().context
+
+    def __reduce__(self) -> str:
+        return "state"  # functions that are pickled by value refer to the state of the process that loads them
 
 
 @dataclass(eq=False, repr=False)
@@ -655,6 +659,20 @@ def checking_leaks() -> _Override:
 _global_scope: Final = OptionScope((), Context.of(tuple([_global_values[name] for name in Context.fields])))
 _current: Final = contextvars.ContextVar("phalanx.options", default=_global_scope)
 current_scope: Final[Callable[[], OptionScope]] = _current.get
+
+
+def _reduce_context_variable(variable: contextvars.ContextVar) -> tuple:
+    """Pickle the variable of the options, which functions that are pickled by value refer to, as a reference."""
+    if variable is _current:
+        return _current_variable, ()
+    raise TypeError(f"cannot pickle {variable!r}")
+
+
+def _current_variable() -> contextvars.ContextVar:
+    return _current
+
+
+copyreg.pickle(contextvars.ContextVar, _reduce_context_variable)
 """Return the scope of the running code; `current_scope().context` is `state.context` in a third of the time."""
 state = State()
 config = Config()

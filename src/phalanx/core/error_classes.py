@@ -105,6 +105,11 @@ class RuleError(PhalanxError, NotImplementedError):
     """A primitive lacks a rule that a transformation needs."""
 
 
+@example("phalanx.custom_vjp(lambda x: x)(1.0)", expected="a custom_vjp function with a derivative rule")
+class UndefinedRuleError(TraceError, AttributeError):
+    """A function with a custom derivative was called before its rule was defined."""
+
+
 @example("jnp.sum('a')", expected="an array or a scalar")
 class ConversionError(ArgumentTypeError, ArgumentError):
     """An argument cannot be converted to an array or an integer, or is not hashable.

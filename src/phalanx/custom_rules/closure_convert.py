@@ -22,6 +22,7 @@ from phalanx.core import (
 from phalanx.custom_rules.custom_jvp_and_vjp import custom_vjp
 from phalanx.custom_rules.rule_arguments import check_pair
 from phalanx.engine.traceback_filtering import api_boundary
+from phalanx.transforms import check_same_structure
 from phalanx.transforms.flat_function import function_name, trace_flat, wraps
 from phalanx.tree import tree_flatten, tree_leaves, tree_structure, tree_unflatten
 from phalanx.typing import PyTree
@@ -97,7 +98,8 @@ def closure_convert(fun: Callable, *example_args: PyTree) -> tuple[Callable, lis
       example_args: arguments of the types that it will be called with.
 
     Returns:
-      `(converted, consts)`, such that `converted(*args, *consts)` equals `fun(*args)`.
+      `(converted, consts)`, such that `converted(*args, *consts)` equals `fun(*args)`; `args` have the structure of
+      `example_args`.
 
     Examples:
       >>> import phalanx
@@ -105,13 +107,21 @@ def closure_convert(fun: Callable, *example_args: PyTree) -> tuple[Callable, lis
       >>> float(f(3.0, *consts))
       6.0
     """
-    _, function, jaxpr = trace_flat(fun, example_args, function_name(fun))
+    name, tree = function_name(fun), tree_structure(example_args)
+    _, function, jaxpr = trace_flat(fun, example_args, name)
     # Only differentiable traced values become arguments; all other constants stay in the closure.
     hoistable = [isinstance(c, Tracer) and dtypes.issubdtype(c.dtype, np.inexact) for c in jaxpr.consts]
     consts = select_flagged(jaxpr.consts, hoistable)
 
     def converted(*args: Any) -> PyTree:
         count = len(args) - len(consts)
+        check_same_structure(
+            lambda path: f"converted {name}, args{path}",
+            tree,
+            tree_structure(args[:count]),
+            lambda path: f"example_args{path}",
+            "call converted(*args, *consts), with arguments like example_args",
+        )
         values = merge_lists(hoistable, args[count:], select_unflagged(jaxpr.consts, hoistable))
         return tree_unflatten(function.out_tree, run_jaxpr(jaxpr.replace(consts=values), *tree_leaves(args[:count])))
 

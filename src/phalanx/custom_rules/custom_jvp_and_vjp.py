@@ -19,9 +19,10 @@ from phalanx.core import (
     RefError,
     ShapedArray,
     ShapeError,
-    TraceError,
     Tracer,
     TreeError,
+    UndefinedRuleError,
+    UnexpectedTracerError,
     Zero,
     check_function,
     check_ref_aliases,
@@ -96,7 +97,7 @@ class _Call:
         for i in sorted(places):
             if not function.holds_traced and _is_traced(args[i]) and not callable(args[i]):
                 name = f"{type(function).__name__} of {format_code_position(function.fun)}"
-                raise ArgumentTypeError(
+                raise UnexpectedTracerError(
                     f"{name}, argument {dict(enumerate(positional_parameters(function.fun))).get(i, i)}",
                     expected="a value that is not traced, since the argument is in nondiff_argnums",
                     got=repr(args[i]),
@@ -195,7 +196,7 @@ class _CustomFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = bind_positional(self.fun, args, kwargs, "make the parameters of a function with custom rules positional")
         if any(getattr(self, rule) is None for rule in self.rules):
-            raise TraceError(
+            raise UndefinedRuleError(
                 f"call of {format_code_position(self.fun)}",
                 expected=f"a {type(self).__name__} function with a derivative rule",
                 got="one without a rule",

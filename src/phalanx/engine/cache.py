@@ -105,6 +105,10 @@ class Cache(Generic[K, V]):
             known = _caches.setdefault(name, [])
             known.append(weakref.ref(self, known.remove))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A pickle of a cache, in the closure of a function, holds no results.
+        return functools.partial(Cache, self.name, self.capacity, weak=self.weak, make=self._make), ()
+
     def __setitem__(self, key: K, value: V) -> None:
         if self.capacity is not None and len(self._entries) >= self.capacity:
             self._drop_older_half()

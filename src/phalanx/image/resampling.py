@@ -16,6 +16,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError, dtypes
 from phalanx.lax.contraction.precision import PrecisionLike
+from phalanx.numpy.creation.ranges import arange
 from phalanx.numpy.indexing.take import take
 from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import as_array, canonical_axes, canonical_shape, cast, promote_inexact, to_operand
@@ -24,6 +25,7 @@ from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs import ufunc_table as ufuncs
 from phalanx.random.rejection_sampling import Positions, SelectedPositions
 from phalanx.runtime.eager_jit import eager_jit
+from phalanx.symbolic import is_symbolic
 from phalanx.typing import Array, ArrayLike, Shape
 
 
@@ -209,7 +211,8 @@ def _resize(image: ArrayLike, shape: tuple, method: ResizeMethod, antialias: boo
     if method is ResizeMethod.NEAREST:
         for i in changed:
             m, n = x.shape[i], shape[i]
-            x = take(x, np.floor((np.arange(n) + 0.5) * m / n).astype(np.int32), i, mode="clip")
+            centers = ((arange(n, dtype=np.float32) if is_symbolic(n) else np.arange(n)) + 0.5) * m / n
+            x = take(x, centers.astype(np.int32), i, mode="clip")  # which rounds down, since they are not negative
         return x
     (x,) = promote_inexact("image.resize", x)
     kind = _weight_dtype(x)

@@ -147,7 +147,7 @@ class LoweredProgram:
                 "compile",
                 expected="a program for devices that are attached",
                 got=f"one for {len(self.devices)} devices of platform {self.module.platform!r} that are not",
-                fix="lower it for arguments over a Mesh of devices, or write it to a file with phalanx.export",
+                fix="pass device_assignment=devices, lower it over a Mesh, or write it to a file with phalanx.export",
             )
         executable = self._compile((_QUICK if config.disable_most_optimizations else {}) | (options or {}))
         for inspection in self.module.inspections:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.core import ShapedArray, ShardingError, physical_aval, trace_to_jaxpr
+from phalanx.core import RuleError, ShapedArray, ShardingError, physical_aval, trace_to_jaxpr
 from phalanx.engine import Cache, buffers, compiler, memoize, unguarded_transfer
 from phalanx.runtime import Array, ArrayType, compiled_program, deleted_error, transfer
 from phalanx.sharding import Index, NamedSharding, Sharding, UnreducedKind, reorder_devices
@@ -98,7 +98,7 @@ def _check_terms(held: Sharding, sharding: Sharding) -> None:
         return
     before = held.spec if isinstance(held, NamedSharding) else None
     if before is None or before.unreduced_kind is not spec.unreduced_kind or not spec.unreduced <= before.unreduced:
-        raise ShardingError(
+        raise RuleError(
             "device_put",
             expected=f"an array that is unreduced by {spec.unreduced_kind.name} over these axes already",
             got=f"{held} and {sharding}",

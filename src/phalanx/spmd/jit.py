@@ -178,6 +178,7 @@ def _placement(types: Iterable[ArrayType]) -> tuple:
     )
 
 
+_GLOBALS = state, current_scope, hide_frames
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -212,6 +213,8 @@ class Jit:
         """The callable for users: a Python function, because calling an object with `__call__` is slower."""
         # Local variables: reading them from the closure is faster than attributes of `self` or globals.
         call_slowly, find, last = self._call, self._find, self._last
+        # Also because a pickle by value, such as cloudpickle's, copies globals and refers to what a closure holds.
+        state, current_scope, hide_frames = _GLOBALS
 
         @wraps(self._fun)
         def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -244,6 +247,14 @@ class Jit:
         _wrappers.add(self)
         vars(compiled).update({name: api_boundary(getattr(self, name)) for name in STAGE_ATTRIBUTES[:-1]}, _jit=self)
         return mark_api_boundary(compiled)
+
+    def __getstate__(self) -> dict:
+        self._last[0] = _NO_HIT  # in place, since the function for users holds the list as well
+        return vars(self)
+
+    def __setstate__(self, attributes: dict) -> None:
+        vars(self).update(attributes)
+        _wrappers.add(self)
 
     def _host_types(self, leaves: list, args: tuple, kwargs: dict) -> list:
         """The types of the arguments if some of them are Python or NumPy values.

@@ -481,6 +481,9 @@ def _names(axes: PyTree) -> str:
 def _spec_in_type(aval: ShapedArray, view: View, where: Callable[[], str]) -> PartitionSpec:
     """The spec of an argument over the manual axes, according to the sharding in its type."""
     if aval.type_sharding is None:
+        # A type over Explicit axes that names none declares a replicated array.
+        if view.manual.issubset(view.mesh.explicit_axes):
+            return PartitionSpec()
         raise ShardingError(
             where(),
             expected="a spec, or an array with a sharding over Explicit axes in its type",

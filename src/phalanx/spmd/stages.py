@@ -20,6 +20,7 @@ from phalanx.core import (
     RefCell,
     ShapedArray,
     ShapeDtypeStruct,
+    ShardingError,
     TraceError,
     Tracer,
     TreeError,
@@ -30,7 +31,7 @@ from phalanx.core import (
     is_open_constant,
     state,
 )
-from phalanx.engine import Cache, api_boundary_class, client, compiler, offline_compiler, stablehlo
+from phalanx.engine import Cache, Device, api_boundary_class, client, compiler, offline_compiler, stablehlo
 from phalanx.engine.compile_only_devices import Topology
 from phalanx.runtime import (
     Array,
@@ -39,6 +40,7 @@ from phalanx.runtime import (
     Layout,
     compiled_program,
     concrete_type,
+    device_names,
     explain_failure,
     is_abstract,
     named_sharding,
@@ -421,22 +423,41 @@ class Lowered(_LaterStage):
         """The names of the inputs of the program: the paths of the arguments, after references in closures."""
         return _input_paths(self._traced._call, self.refs)
 
-    def compile(self, compiler_options: dict | None = None) -> Compiled:
+    def compile(
+        self, compiler_options: dict | None = None, *, device_assignment: Sequence[Device] | None = None
+    ) -> Compiled:
         """Compile the program with XLA.
 
         Args:
           compiler_options: options passed to XLA, in addition to those of `jit`.
+          device_assignment: the devices of a program over an `AbstractMesh`, in partition order.
 
         Returns:
           The third stage of compilation.
+
+        Raises:
+          ShardingError: the program is over another number of devices, or over other devices.
         """
         traced = self._traced
+        lowered = self.program if device_assignment is None else self._lower_on(tuple(device_assignment))
         with log_stage(COMPILING, traced.fun_name, traced.program.in_avals):
-            program = self.program.compile(
-                traced.compiler_options | (compiler_options or {}), lambda i: self.input_paths[i]
-            )
+            program = lowered.compile(traced.compiler_options | (compiler_options or {}), lambda i: self.input_paths[i])
         warn_unused_donations(traced.fun_name, traced._call.path, traced.program.in_avals, program)
         return Compiled(traced, program, self.refs)
+
+    def _lower_on(self, devices: tuple) -> compiled_program.LoweredProgram:
+        """The program for these devices, in the place of placeholders or of the default device."""
+        program, traced = self.program, self._traced
+        if devices == program.devices:
+            return program
+        if len(devices) != len(program.devices) or (program.is_attached and program.committed):
+            raise ShardingError(
+                f"compile of {traced.fun_name}, argument device_assignment",
+                expected=f"{len(program.devices)} devices, as of the shardings, {device_names(program.devices)}",
+                got=device_names(devices),
+                fix="pass as many devices as the AbstractMesh has, or leave device_assignment out over a Mesh",
+            )
+        return traced.lower_for(traced.argument_types(), absent=transfer.replicated_sharding(devices)).program
 
     def compile_offline(self, topology: Topology) -> offline_compiler.OfflineProgram:
         """Compile the program in another process for devices that need not be attached.

@@ -15,12 +15,14 @@ import numpy as np
 
 from phalanx.core import ZERO, DTypeError, Primitive, ShapedArray, ShapeError, ShardingRule, Undefined, dtypes, get_aval
 from phalanx.engine.mlir import hlo
+from phalanx.lax.control_flow.scan import map as map_elements
 from phalanx.lax.indexing.static_slice import slice_in_dim
 from phalanx.lax.shape import dim_names, move_dim, reshape
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.lax.shape.iota_and_full import full
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.runtime import dynamic_shapes
+from phalanx.symbolic import is_symbolic
 from phalanx.typing import ArrayLike, DTypeLike, PRNGKey, ShardingLike
 
 
@@ -103,6 +105,10 @@ class RngBitGenerator(Primitive, name="rng_bit_generator", multiple=True):
         """Run the generator for each key in turn: StableHLO's operation has a single state."""
         # The batch of keys is unrolled: a loop would run the generators one after the other as well.
         *sizes, words = np.shape(keys)
+        if any(map(is_symbolic, sizes)):
+            keys = reshape(keys, (math.prod(sizes), words))
+            states, bits = map_elements(lambda key: self(key, shape=shape, dtype=dtype, algorithm=algorithm), keys)
+            return [reshape(states, (*sizes, words)), reshape(bits, (*sizes, *shape))]
         drawn = []
         for i in range(math.prod(sizes)):
             key = reshape(slice_in_dim(reshape(keys, (math.prod(sizes), words)), i, i + 1), (words,))

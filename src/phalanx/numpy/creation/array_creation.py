@@ -585,7 +585,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None
     """
     dtype = dtypes.requested_dtype(float if dtype is None else dtype, "tri")
     shape = canonical_shape((N, N if M is None else M), "tri")
-    if isinstance(k, Tracer):
+    if isinstance(k, Tracer) or is_symbolic(k):
         rows, columns = (lax.broadcasted_iota(np.dtype(np.int32), shape, i) for i in (0, 1))
         return cast(rows + k >= columns, dtype)
     # Beyond the corners of the matrix all diagonals are the same.

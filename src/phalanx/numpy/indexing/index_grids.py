@@ -11,7 +11,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError, dtypes, promotion
-from phalanx.numpy.creation.array_creation import array
+from phalanx.numpy.creation.array_creation import array, tri
 from phalanx.numpy.creation.ranges import arange, linspace
 from phalanx.numpy.indexing.where import concrete_mask, nonzero
 from phalanx.numpy.operands import (
@@ -29,8 +29,9 @@ from phalanx.numpy.ufuncs.rounding import clip
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where
 from phalanx.numpy.ufuncs.ufunc_table import divmod
 from phalanx.runtime.eager_jit import eager_jit
+from phalanx.symbolic import is_symbolic, max_dim, min_dim, non_negative
 from phalanx.transforms import vmap
-from phalanx.typing import Array, ArrayLike, DTypeLike, Shape
+from phalanx.typing import Array, ArrayLike, DimSize, DTypeLike, Shape
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple:
@@ -91,8 +92,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
       >>> [i.tolist() for i in jnp.tril_indices(2)]
       [[0, 1, 1], [0, 0, 1]]
     """
-    # The size depends on n, k and m only, which are static: NumPy computes the indices once on the host.
-    return tuple(map(array, np.tril_indices(n, k, m)))
+    return _triangle_indices(n, k, m, lower=True)
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
@@ -109,7 +109,26 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
       >>> [i.tolist() for i in jnp.triu_indices(2)]
       [[0, 0, 1], [0, 1, 1]]
     """
-    return tuple(map(array, np.triu_indices(n, k, m)))
+    return _triangle_indices(n, k, m, lower=False)
+
+
+def _triangle_indices(n: int, k: int, m: int | None, *, lower: bool) -> tuple:
+    m = n if m is None else m
+    # The size depends on n, k and m only, which are static: NumPy computes the indices once on the host.
+    if not any(map(is_symbolic, (n, k, m))):
+        return tuple(map(array, (np.tril_indices if lower else np.triu_indices)(n, k, m)))
+    if lower:
+        return nonzero(tri(n, m, k, dtype=bool), size=non_negative(n * m - _upper_size(n, k + 1, m)))
+    return nonzero(~tri(n, m, k - 1, dtype=bool), size=non_negative(_upper_size(n, k, m)))
+
+
+def _upper_size(n: DimSize, k: DimSize, m: DimSize) -> DimSize:
+    """The number of elements on and above diagonal `k` of an n by m matrix: those of a trapezoid."""
+    if k < 0:
+        return n * m - _upper_size(m, 1 - k, n)
+    longest = max_dim(m - k, 0)
+    rows = min_dim(n, longest)
+    return rows * longest - rows * (rows - 1) // 2
 
 
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple:

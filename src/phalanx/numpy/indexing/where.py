@@ -27,7 +27,7 @@ from phalanx.numpy.operands import (
 from phalanx.numpy.shapes.joining import stack
 from phalanx.numpy.ufuncs.ufunc_implementations import select_where as _choose, to_bool
 from phalanx.runtime import eager_jit, scalar_array
-from phalanx.symbolic import max_dim, static_size
+from phalanx.symbolic import is_symbolic, max_dim, static_size
 from phalanx.typing import Array, ArrayLike
 
 
@@ -243,8 +243,9 @@ def _nonzero(x: Array, size: int, fill_value: ArrayLike | None) -> list:
     ranks = lax.cumsum(cast(mask, dtype), axis=0)
     # counts[r] is the number of positions with rank r. The (k + 1)-th nonzero element is at the first position whose
     # rank exceeds k, and before it are all positions with ranks 0 to k: a cumulative sum of `counts`.
-    counts = lax.full((size,), 0, dtype).at[ranks].add(dtype.type(1), mode="drop")
-    rest = lax.cumsum(counts, axis=0)
+    # A symbolic size may be 0, where nothing could be scattered, so that its array has one element more.
+    counts = lax.full((size + is_symbolic(size),), 0, dtype).at[ranks].add(dtype.type(1), mode="drop")
+    rest = lax.cumsum(counts, axis=0)[:size]
     found = lax.slice_in_dim(ranks, total - 1, total)
     # Entries beyond the number of nonzero elements are padding.
     valid = lax.broadcast_in_dim(found, (size,), (0,)) > lax.iota(dtype, size)
