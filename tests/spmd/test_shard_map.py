@@ -589,6 +589,35 @@ def test_sums_of_every_kind(over, dtype):
     np.testing.assert_allclose(np.asarray(got).astype(want.dtype), want)
 
 
+def test_groups_over_several_axes():
+    mesh = phalanx.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(phalanx.sharding.AxisType.Auto,) * 3)
+    a = np.arange(64).reshape(8, 8)
+    row_major, column_major = ([[0, 1], [2, 3]], [[0, 2], [1, 3]])
+
+    def f(a):
+        pairs = lax.all_gather(a, ("y", "z"), axis_index_groups=row_major, axis=-1, tiled=True)
+        return pairs, lax.psum(a, ("z", "y"), axis_index_groups=column_major)
+
+    pairs, sums = phalanx.shard_map(f, mesh=mesh, in_specs=P("x", ("y", "z")), out_specs=P("x", ("y", "z")))(a)
+    np.testing.assert_array_equal(pairs, np.repeat(a.reshape(8, 2, 4), 2, axis=1).reshape(8, 16))
+    np.testing.assert_array_equal(
+        sums, np.tile(a.reshape(8, 2, 2, 2).sum(2, keepdims=True), (1, 1, 2, 1)).reshape(8, 8)
+    )
+    with pytest.raises(ArgumentError, match="axis_index_groups: expected one named axis to divide into groups, got 2"):
+        pair = phalanx.vmap(lambda a: lax.psum(a, ("i", "j"), axis_index_groups=row_major), axis_name="i")
+        phalanx.vmap(pair, axis_name="j")(a[:2, :2])
+
+
+def test_vmap_over_a_dimension_that_explicit_axes_shard_keeps_its_sharding():
+    mesh = phalanx.make_mesh((1, 2, 2), ("z", "x", "y"), axis_types=(phalanx.sharding.AxisType.Explicit,) * 3)
+    x = phalanx.device_put(A[:4, :4], NamedSharding(mesh, P(("z", "x"), "y")))
+    total = phalanx.vmap(phalanx.shard_map(lambda v: lax.psum(v, "y"), mesh=mesh, in_specs=P("y"), out_specs=P(None)))
+    for y in (total(x), phalanx.jit(total)(x)):
+        assert y.sharding.spec == P(("z", "x"), None)
+        np.testing.assert_allclose(y, A[:4, :4].reshape(4, 2, 2).sum(1), rtol=1e-6)
+    assert "all-gather" not in phalanx.jit(total).lower(x).compile().as_text()
+
+
 def test_uneven_groups(over):
     f = over(lambda v: lax.psum(v, "x", axis_index_groups=[[2], [0, 3, 1]]), in_specs=P("x"), out_specs=P("x"))
     rows = A.reshape(4, 2, 4)

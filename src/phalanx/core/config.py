@@ -661,14 +661,14 @@ _current: Final = contextvars.ContextVar("phalanx.options", default=_global_scop
 current_scope: Final[Callable[[], OptionScope]] = _current.get
 
 
-def _reduce_context_variable(variable: contextvars.ContextVar) -> tuple:
+def _reduce_context_variable(variable: contextvars.ContextVar[Any]) -> tuple[Any, ...]:
     """Pickle the variable of the options, which functions that are pickled by value refer to, as a reference."""
     if variable is _current:
         return _current_variable, ()
     raise TypeError(f"cannot pickle {variable!r}")
 
 
-def _current_variable() -> contextvars.ContextVar:
+def _current_variable() -> contextvars.ContextVar[OptionScope]:
     return _current
 
 

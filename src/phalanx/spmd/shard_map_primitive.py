@@ -333,7 +333,7 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         name = None if axis.name in view.manual else axis.name
         # Collectives over the mapped axis need all rows on each device, so the rows are not split then.
         is_used = name is not None and name in named_axes(jaxpr)
-        split = () if is_used else tuple(a for a in axis.spmd_name or () if a in view.manual)
+        split = () if is_used else tuple(a for a in axis.split or axis.spmd_name or () if a in view.manual)
         kept = tuple(a for a in axis.split if a not in view.manual)
         # Each device maps over the rows in its shard only.
         inner = AxisData(axis.size // view.mesh.num_parts(split), name, axis.spmd_name, kept)

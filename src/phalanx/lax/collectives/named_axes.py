@@ -62,7 +62,7 @@ class AxisScope:
     Args:
       axes: the names of the axes.
       sizes: their sizes.
-      groups: a partition of the members of one axis; None if all members form one group.
+      groups: a partition of the members, numbered in row-major order; None if all members form one group.
       tracked: the mesh axes among them whose varying values are tracked in types (see `core.varying_manual_axes`).
     """
 
@@ -126,28 +126,21 @@ def resolve_axis_names(where: str, axis_name: AxisName, groups: AxisGroups = Non
 
 
 def _partition(where: str, sizes: tuple, groups: tuple | None, even: bool) -> tuple:
-    where = f"{where} axis_index_groups"
-    if len(sizes) != 1:
-        raise ArgumentError(
-            where,
-            expected="one named axis to divide into groups",
-            got=f"{len(sizes)} axes",
-            fix="pass one axis name, or drop axis_index_groups",
-        )
+    where, count = f"{where} axis_index_groups", math.prod(sizes)
     given = tuple(tuple(int(i) for i in g) for g in groups)
-    if sorted(i for g in given for i in g) != list(range(sizes[0])) or not all(given):
+    if sorted(i for g in given for i in g) != list(range(count)) or not all(given):
         raise ArgumentError(
             where,
-            expected=f"groups that contain each of the {sizes[0]} positions along the axis once",
+            expected=f"groups that contain each of the {count} positions along the axis once",
             got=repr(groups),
-            fix=f"list each of the positions 0 to {sizes[0] - 1} in exactly one group",
+            fix=f"list each of the positions 0 to {count - 1} in exactly one group",
         )
     if even and len({len(g) for g in given}) != 1:
         raise ArgumentError(
             where,
             expected="groups of one size, since it determines the shape of the result",
             got=f"sizes {', '.join(str(len(g)) for g in given)}",
-            fix=f"divide the {sizes[0]} positions evenly among the groups",
+            fix=f"divide the {count} positions evenly among the groups",
         )
     return given
 
@@ -193,6 +186,13 @@ class Collective(Primitive):
         if axis.name is None or axis.name not in axes:
             return (self(x, **params), None) if b is None else self.batch_other_axis(x, b, **params)
         if groups is not None:
+            if len(axes) > 1:
+                raise ArgumentError(
+                    f"vmap of lax.{self.name} over one of several axes, axis_index_groups",
+                    expected="one named axis to divide into groups",
+                    got=f"{len(axes)} axes",
+                    fix="pass one axis name, or drop axis_index_groups",
+                )
             return self._in_groups(axis.to_front(x, b), **params), 0
         at = axes.index(axis.name)
         return (
