@@ -26,3 +26,14 @@ def test_a_negative_unrolling_is_refused():
     assert str(error.value) == (
         "scan, argument unroll: expected an int of at least 0, or a bool, got -1.\n  Fix: pass unroll=1."
     )
+
+
+def test_the_parameters_of_a_while_equation_have_the_names_that_interpreters_of_jaxprs_read():
+    y = jnp.arange(3)
+    loop = lambda x: lax.while_loop(lambda c: c < y[0], lambda c: c + y[1], x)
+    (eqn,) = [e for e in phalanx.make_jaxpr(lambda x: loop(x))(0).eqns if e.primitive.name == "while"]
+    assert set(eqn.params) == {"cond_jaxpr", "body_jaxpr", "cond_nconsts", "body_nconsts"}
+    assert [len(eqn.params[f"{part}_jaxpr"].in_avals) - eqn.params[f"{part}_nconsts"] for part in ("cond", "body")] == [
+        1,
+        1,
+    ]

@@ -232,12 +232,12 @@ def _check_scan(primitive: Scan, args: Sequence[Any], params: dict, categories: 
 
 def _check_while(primitive: While, args: Sequence[Any], params: dict, categories: Categories) -> Any:
     """The condition is checked once before the loop, and then at the end of each iteration, for the next one."""
-    cond, body = params["cond"], params["body"]
-    parts = [_checked(j, categories) for j in (cond, body)]
-    if _is_unchecked([cond, body], parts):
+    cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
+    parts = [_checked(j, categories) for j in (cond_jaxpr, body_jaxpr)]
+    if _is_unchecked([cond_jaxpr, body_jaxpr], parts):
         return None
     condition, step = parts
-    sizes = [params["num_cond_consts"], params["num_body_consts"], len(args)]
+    sizes = [params["cond_nconsts"], params["body_nconsts"], len(args)]
     in_cond, in_body, init = split_by_sizes(args, sizes)
     in_cond, in_body = [*condition.consts, *in_cond], [*step.consts, *in_body]
     first, _ = condition.call(*in_cond, *init)
@@ -258,24 +258,26 @@ def _check_while(primitive: While, args: Sequence[Any], params: dict, categories
     before = first.of_kind(kind).leaves()
     types = [list(map(get_aval, values)) for values in (in_cond, in_body, before, init)]
     c_types, b_types, e_types, x_types = types
-    new_body = trace_to_jaxpr(run_body, [*c_types, *b_types, *e_types, *body.in_avals[sizes[1] :]], body.debug_name)
-    new_cond = trace_to_jaxpr(run_cond, [*c_types, *e_types, *body.in_avals[sizes[1] :]], cond.debug_name)
+    new_body = trace_to_jaxpr(
+        run_body, [*c_types, *b_types, *e_types, *body_jaxpr.in_avals[sizes[1] :]], body_jaxpr.debug_name
+    )
+    new_cond = trace_to_jaxpr(run_cond, [*c_types, *e_types, *body_jaxpr.in_avals[sizes[1] :]], cond_jaxpr.debug_name)
     consts = [*new_cond.consts, *in_cond], [*new_body.consts, *in_cond, *in_body]
     out = primitive(
         *consts[0],
         *consts[1],
         *before,
         *init,
-        cond=new_cond.hoist(),
-        body=new_body.hoist(),
-        num_cond_consts=len(consts[0]),
-        num_body_consts=len(consts[1]),
+        cond_jaxpr=new_cond.hoist(),
+        body_jaxpr=new_body.hoist(),
+        cond_nconsts=len(consts[0]),
+        body_nconsts=len(consts[1]),
     )
     return Checked(new_body, [], kind).split(out)
 
 
 def _check_while_each(primitive: WhileEach, args: Sequence[Any], params: dict, categories: Categories) -> Any:
-    jaxprs = [params["cond"], params["body"]]
+    jaxprs = [params["cond_jaxpr"], params["body_jaxpr"]]
     if _is_unchecked(jaxprs, [_checked(j, categories) for j in jaxprs]):
         return None
     raise batched_check_error()

@@ -125,7 +125,7 @@ def _equation_uses(eqn: Eqn) -> Uses:
         takes, passes = ([any(flags) for flags in zip(*kind, strict=True)] for kind in zip(*each, strict=True))
         return Uses([False, *takes], passes)
     if eqn.primitive in (while_p, while_each_p):
-        return _while_uses(eqn, jaxpr_uses(params["cond"]), jaxpr_uses(params["body"]))
+        return _while_uses(eqn, jaxpr_uses(params["cond_jaxpr"]), jaxpr_uses(params["body_jaxpr"]))
     for jaxpr in inner_jaxprs(params):
         if len(jaxpr.invars) == len(keys) and len(jaxpr.outvars) == len(eqn.outvars):
             return jaxpr_uses(jaxpr)
@@ -142,7 +142,7 @@ def _scan_uses(eqn: Eqn, body: Uses, layout: ScanLayout) -> Uses:
 
 
 def _while_uses(eqn: Eqn, cond: Uses, body: Uses) -> Uses:
-    in_cond, in_body = eqn.params["num_cond_consts"], eqn.params["num_body_consts"]
+    in_cond, in_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     carried = zip(body.takes[in_body:], body.passes, strict=True)
     if any(cond.takes) or any(body.takes[:in_body]) or any(taken and passed for taken, passed in carried):
         raise _loop_error(eqn)

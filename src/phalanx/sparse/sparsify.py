@@ -418,11 +418,11 @@ def _jit(*args: Any, jaxpr: Jaxpr, name: str, options: Any) -> list:
 
 
 @rule("while", bcsr=True)
-def _while(*args: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int) -> list:
-    consts, init = num_cond_consts + num_body_consts, _forget(args[num_cond_consts + num_body_consts :])
+def _while(*args: Any, cond_jaxpr: Jaxpr, body_jaxpr: Jaxpr, cond_nconsts: int, body_nconsts: int) -> list:
+    consts, init = cond_nconsts + body_nconsts, _forget(args[cond_nconsts + body_nconsts :])
     return lax.while_loop(
-        lambda carry: _run(cond, [*args[:num_cond_consts], *carry])[0],
-        lambda carry: _forget(_run(body, [*args[num_cond_consts:consts], *carry])),
+        lambda carry: _run(cond_jaxpr, [*args[:cond_nconsts], *carry])[0],
+        lambda carry: _forget(_run(body_jaxpr, [*args[cond_nconsts:consts], *carry])),
         init,
     )
 

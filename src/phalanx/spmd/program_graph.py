@@ -166,12 +166,19 @@ class ProgramGraph:
         self.tie(stack, row, 1)
 
     def _add_while(
-        self, operands: list[Value], trips: int, *, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
+        self,
+        operands: list[Value],
+        trips: int,
+        *,
+        cond_jaxpr: Jaxpr,
+        body_jaxpr: Jaxpr,
+        cond_nconsts: int,
+        body_nconsts: int,
     ) -> list[Value]:
         # The number of iterations is not known: costs are those of one.
-        count = num_cond_consts + num_body_consts
-        carry, _ = self._add_carry(body, operands[num_cond_consts:count], operands[count:], (), trips)
-        self._walk(cond, [*operands[:num_cond_consts], *carry], trips)
+        count = cond_nconsts + body_nconsts
+        carry, _ = self._add_carry(body_jaxpr, operands[cond_nconsts:count], operands[count:], (), trips)
+        self._walk(cond_jaxpr, [*operands[:cond_nconsts], *carry], trips)
         return [self.copy(v, trips) for v in carry]
 
     def _add_cond(self, eqn: Eqn, operands: list[Value], trips: int) -> list[Value]:

@@ -98,7 +98,7 @@ def emit_while(
     init: Sequence[Any],
     ordered: Sequence[Any],
     condition: Callable,
-    body: Callable,
+    body_jaxpr: Callable,
 ) -> list:
     """Lower a while loop whose condition and body get the first value apart from the others.
 
@@ -126,7 +126,7 @@ def emit_while(
 
     def run_body(*args: Any) -> list:
         ctx.tokens.update(zip(ordered, args))
-        first, others = body(args[count], args[count + 1 :])
+        first, others = body_jaxpr(args[count], args[count + 1 :])
         return [*(ctx.tokens[e] for e in ordered), first, *others]
 
     ctx.region(all_avals, op, run_condition, 0)
@@ -169,80 +169,91 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
     """A loop while a condition holds: (*condition constants, *body constants, *carry) -> carry."""
 
     def sharding_rule(
-        self, *avals: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
+        self, *avals: Any, cond_jaxpr: Jaxpr, body_jaxpr: Jaxpr, cond_nconsts: int, body_nconsts: int
     ) -> ShardingRule:
         in_cond, in_body, carry = split_by_sizes(
-            range(len(avals)), [num_cond_consts, num_body_consts, len(body.outvars)]
+            range(len(avals)), [cond_nconsts, body_nconsts, len(body_jaxpr.outvars)]
         )
-        cond_rule = program_sharding_rule(cond)
+        cond_rule = program_sharding_rule(cond_jaxpr)
         condition = ShardingRule(cond_rule.operands, [], cond_rule.reduced, cond_rule.whole)
         after = range(len(avals), len(avals) + len(carry))
-        parts = [(condition, [*in_cond, *carry], []), (program_sharding_rule(body), [*in_body, *carry], after)]
+        parts = [(condition, [*in_cond, *carry], []), (program_sharding_rule(body_jaxpr), [*in_body, *carry], after)]
         # All shards must run the same number of iterations, and partial sums must not be carried: `reduces=False`.
-        return join_sharding_rules(avals, body.out_avals, parts, carried=list(zip(carry, after)), reduces=False)
+        return join_sharding_rules(avals, body_jaxpr.out_avals, parts, carried=list(zip(carry, after)), reduces=False)
 
-    def abstract_eval(self, *avals: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int) -> list:
-        return body.out_avals
+    def abstract_eval(
+        self, *avals: Any, cond_jaxpr: Jaxpr, body_jaxpr: Jaxpr, cond_nconsts: int, body_nconsts: int
+    ) -> list:
+        return body_jaxpr.out_avals
 
     def update_varying(self, avals: Sequence[Any], params: dict) -> dict:
-        cond, body = params["cond"], params["body"]
-        if not is_varying(avals, body.out_avals, cond.out_avals):
+        cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
+        if not is_varying(avals, body_jaxpr.out_avals, cond_jaxpr.out_avals):
             return params
-        c, b = params["num_cond_consts"], params["num_body_consts"]
-        in_cond, in_body, count = list(avals[:c]), list(avals[c:]), len(body.outvars)
+        c, b = params["cond_nconsts"], params["body_nconsts"]
+        in_cond, in_body, count = list(avals[:c]), list(avals[c:]), len(body_jaxpr.outvars)
         # The carry may make the condition vary, which in turn makes the carry vary: iterate to a fixpoint.
         while True:
-            body = unify_carry_varying(body, in_body, b, count)
-            cond = retype_jaxpr(cond, [*in_cond, *body.out_avals])
-            axes = cond.out_avals[0].varying
+            body_jaxpr = unify_carry_varying(body_jaxpr, in_body, b, count)
+            cond_jaxpr = retype_jaxpr(cond_jaxpr, [*in_cond, *body_jaxpr.out_avals])
+            axes = cond_jaxpr.out_avals[0].varying
             # A carried value that the body returns unchanged does not depend on the number of iterations.
-            kept = [False] * b + [v is out for v, out in zip(body.invars[b:], body.outvars, strict=True)]
-            in_body = [a if k else a.with_varying(a.varying | axes) for a, k in zip(body.in_avals, kept, strict=True)]
-            if in_body == body.in_avals:
+            kept = [False] * b + [v is out for v, out in zip(body_jaxpr.invars[b:], body_jaxpr.outvars, strict=True)]
+            in_body = [
+                a if k else a.with_varying(a.varying | axes) for a, k in zip(body_jaxpr.in_avals, kept, strict=True)
+            ]
+            if in_body == body_jaxpr.in_avals:
                 break
-        check_no_divergence("while_loop, the result of cond_fun", axes, (cond, body))
-        return params | {"cond": cond, "body": body}
+        check_no_divergence("while_loop, the result of cond_fun", axes, (cond_jaxpr, body_jaxpr))
+        return params | {"cond_jaxpr": cond_jaxpr, "body_jaxpr": body_jaxpr}
 
-    def effects(self, *avals: Any, cond: Jaxpr, body: Jaxpr, **_: Any) -> Effects:
-        return cond.effects | body.effects
+    def effects(self, *avals: Any, cond_jaxpr: Jaxpr, body_jaxpr: Jaxpr, **_: Any) -> Effects:
+        return cond_jaxpr.effects | body_jaxpr.effects
 
     def lower(
-        self, ctx: LoweringContext, *operands: Any, cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
+        self,
+        ctx: LoweringContext,
+        *operands: Any,
+        cond_jaxpr: Jaxpr,
+        body_jaxpr: Jaxpr,
+        cond_nconsts: int,
+        body_nconsts: int,
     ) -> list:
-        c, n = num_cond_consts, num_cond_consts + num_body_consts
+        c, n = cond_nconsts, cond_nconsts + body_nconsts
 
         def split(values: Sequence[Any]) -> tuple:
             return values[:c], values[c:n], values[n:]
 
         def condition(first: Any, others: Sequence[Any]) -> Any:
             in_cond, _, carry = split([first, *others])
-            return ctx.emit(cond, [*in_cond, *carry], "while", "cond")[0]
+            return ctx.emit(cond_jaxpr, [*in_cond, *carry], "while", "cond")[0]
 
         def step(first: Any, others: Sequence[Any]) -> tuple:
             in_cond, in_body, carry = split([first, *others])
-            out = [*in_cond, *in_body, *ctx.emit(body, [*in_body, *carry], "while", "body")]
+            out = [*in_cond, *in_body, *ctx.emit(body_jaxpr, [*in_body, *carry], "while", "body")]
             return out[0], out[1:]
 
-        avals = [*cond.in_avals[:c], *body.in_avals]
-        return emit_while(ctx, avals, operands, fx.ordered(body.effects), condition, step)[n:]
+        avals = [*cond_jaxpr.in_avals[:c], *body_jaxpr.in_avals]
+        return emit_while(ctx, avals, operands, fx.ordered(body_jaxpr.effects), condition, step)[n:]
 
     def jvp(
         self,
         primals: Sequence[Any],
         tangents: Sequence[Any],
         *,
-        cond: Jaxpr,
-        body: Jaxpr,
-        num_cond_consts: int,
-        num_body_consts: int,
+        cond_jaxpr: Jaxpr,
+        body_jaxpr: Jaxpr,
+        cond_nconsts: int,
+        body_nconsts: int,
     ) -> tuple:
-        sizes = [num_cond_consts, num_body_consts, len(body.outvars)]
+        sizes = [cond_nconsts, body_nconsts, len(body_jaxpr.outvars)]
         in_cond, in_body, init = split_by_sizes(primals, sizes)
         _, body_dot, init_dot = split_by_sizes(tangents, sizes)
         nz_body, body_dot = split_tangents(body_dot)
 
         derived, nz_carry = fixpoint(
-            [type(t) is not Zero for t in init_dot], lambda nz_carry: jvp_jaxpr(body, [*nz_body, *nz_carry], nz_carry)
+            [type(t) is not Zero for t in init_dot],
+            lambda nz_carry: jvp_jaxpr(body_jaxpr, [*nz_body, *nz_carry], nz_carry),
         )
         init_dot = [instantiate(t) for t in select_flagged(init_dot, nz_carry)]
         joint = permute_inputs_outputs(
@@ -253,10 +264,13 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
             [0, 1],
         )
         # The condition of the derived loop ignores the tangents in the carry.
-        wide = cond.derive(
+        wide = cond_jaxpr.derive(
             ("wide", tuple(nz_carry)),
-            lambda: cond.replace(
-                invars=[*cond.invars, *(Var(a.to_tangent()) for a in select_flagged(body.out_avals, nz_carry))]
+            lambda: cond_jaxpr.replace(
+                invars=[
+                    *cond_jaxpr.invars,
+                    *(Var(a.to_tangent()) for a in select_flagged(body_jaxpr.out_avals, nz_carry)),
+                ]
             ),
         )
         out = self(
@@ -266,12 +280,12 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
             *body_dot,
             *init,
             *init_dot,
-            cond=wide,
-            body=joint,
-            num_cond_consts=num_cond_consts,
-            num_body_consts=len(derived.consts) + len(in_body) + len(body_dot),
+            cond_jaxpr=wide,
+            body_jaxpr=joint,
+            cond_nconsts=cond_nconsts,
+            body_nconsts=len(derived.consts) + len(in_body) + len(body_dot),
         )
-        return out[: len(init)], join_tangents(body.out_avals, nz_carry, out[len(init) :])
+        return out[: len(init)], join_tangents(body_jaxpr.out_avals, nz_carry, out[len(init) :])
 
     def partial_eval(self, trace: LinearTrace, args: Sequence[Any], params: dict) -> list:
         # The loop runs twice, but its writes must happen once: it gets values, and the known ones are written.
@@ -293,11 +307,11 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
         self, args: Sequence[Any], slots: Sequence[Slot | None], params: dict
     ) -> tuple[list, Sequence[Slot], Sequence[Any]]:
         """References that the body writes become carried values, which the condition may read."""
-        cond, body = params["cond"], params["body"]
-        c, b = params["num_cond_consts"], params["num_body_consts"]
-        check_not_written("while_loop, cond_fun", cond)
-        pure_body, written = discharge_jaxpr(body, slots[c:])
-        pure_cond, _ = discharge_jaxpr(cond, [*slots[:c], *[None] * (len(args) - c - b)], ())
+        cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
+        c, b = params["cond_nconsts"], params["body_nconsts"]
+        check_not_written("while_loop, cond_fun", cond_jaxpr)
+        pure_body, written = discharge_jaxpr(body_jaxpr, slots[c:])
+        pure_cond, _ = discharge_jaxpr(cond_jaxpr, [*slots[:c], *[None] * (len(args) - c - b)], ())
         values = read_values(args, slots)
 
         def divide(items: Sequence[Any], numbers: Sequence[Slot | None]) -> tuple[list, list]:
@@ -307,7 +321,7 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
 
         in_cond, cond_carry = divide(pure_cond.invars[:c], slots[:c])
         in_body, body_carry = divide(pure_body.invars[:b], slots[c : c + b])
-        count = len(body.outvars)
+        count = len(body_jaxpr.outvars)
         fresh = [v or Var(new.aval) for v, new in zip(cond_carry, body_carry, strict=True)]
         cond_consts, _ = divide(values[:c], slots[:c])
         body_consts, start = divide(values[c : c + b], slots[c : c + b])
@@ -318,14 +332,14 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
             *body_consts,
             *start,
             *values[c + b :],
-            cond=_open(pure_cond, [*in_cond, *fresh, *pure_cond.invars[c:]], pure_cond.outvars),
-            body=_open(
+            cond_jaxpr=_open(pure_cond, [*in_cond, *fresh, *pure_cond.invars[c:]], pure_cond.outvars),
+            body_jaxpr=_open(
                 pure_body,
                 [*in_body, *body_carry, *pure_body.invars[b:]],
                 [*pure_body.outvars[count:], *pure_body.outvars[:count]],
             ),
-            num_cond_consts=len(pure_cond.consts) + len(cond_consts),
-            num_body_consts=len(pure_body.consts) + len(body_consts),
+            cond_nconsts=len(pure_cond.consts) + len(cond_consts),
+            body_nconsts=len(pure_body.consts) + len(body_consts),
         )
         return out[len(written) :], written, out[: len(written)]
 
@@ -340,11 +354,11 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
     def batch_axis(self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple:
         mapped = [d is not None for d in dims]
         # Weights and other large operands may be sharded over devices that work on each example together.
-        if params["body"].effects and _condition_is_mapped(axis, mapped, **params):
-            check_not_written("vmap of while_loop with a mapped condition, body_fun", params["body"])
-        if _is_small(params["body"], params["cond"]) and _condition_is_mapped(axis, mapped, **params):
+        if params["body_jaxpr"].effects and _condition_is_mapped(axis, mapped, **params):
+            check_not_written("vmap of while_loop with a mapped condition, body_fun", params["body_jaxpr"])
+        if _is_small(params["body_jaxpr"], params["cond_jaxpr"]) and _condition_is_mapped(axis, mapped, **params):
             # The sharding rule of `while_each` determines the sharding of results.
-            params |= {name: _drop_shardings(params[name]) for name in ("cond", "body")}
+            params |= {name: _drop_shardings(params[name]) for name in ("cond_jaxpr", "body_jaxpr")}
             out = while_each_p(*axis.to_fronts(args, dims), levels=(tuple(mapped),), **params)
             return out, [0] * len(out)
         return self.batch_jointly(axis, args, dims, **params)
@@ -355,18 +369,18 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
         args: Sequence[Any],
         dims: Sequence[int | None],
         *,
-        cond: Jaxpr,
-        body: Jaxpr,
-        num_cond_consts: int,
-        num_body_consts: int,
+        cond_jaxpr: Jaxpr,
+        body_jaxpr: Jaxpr,
+        cond_nconsts: int,
+        body_nconsts: int,
     ) -> tuple:
         """Batch to one loop, which runs until the last example is done; arguments and result as in `batch_axis`."""
-        sizes = [num_cond_consts, num_body_consts, len(body.outvars)]
+        sizes = [cond_nconsts, body_nconsts, len(body_jaxpr.outvars)]
         m_cond, m_body, m_init = split_by_sizes([d is not None for d in dims], sizes)
 
         def step(m_carry: list[bool]) -> tuple:
-            derived, out = batch_jaxpr(body, axis, [*m_body, *m_carry], m_carry)
-            predicate, (by_example,) = batch_jaxpr(cond, axis, [*m_cond, *m_carry])
+            derived, out = batch_jaxpr(body_jaxpr, axis, [*m_body, *m_carry], m_carry)
+            predicate, (by_example,) = batch_jaxpr(cond_jaxpr, axis, [*m_cond, *m_carry])
             # Examples end in different iterations, so every carried value depends on the example.
             if by_example:
                 out = [True] * len(out)
@@ -376,7 +390,7 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
         in_cond, in_body, init = split_by_sizes(axis.to_fronts(args, dims), sizes)
         init = [axis.to_front(x, None) if m and not was else x for x, was, m in zip(init, m_init, m_carry)]
         if by_example:
-            if check_effect in cond.effects | body.effects:
+            if check_effect in cond_jaxpr.effects | body_jaxpr.effects:
                 raise batched_check_error()
             predicate, derived = _while_any(predicate, derived, len(in_cond), len(in_body))
             in_body = [*in_cond, *in_body]
@@ -385,10 +399,10 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
             *in_cond,
             *in_body,
             *init,
-            cond=predicate.hoist(),
-            body=derived.hoist(),
-            num_cond_consts=len(in_cond),
-            num_body_consts=len(in_body),
+            cond_jaxpr=predicate.hoist(),
+            body_jaxpr=derived.hoist(),
+            cond_nconsts=len(in_cond),
+            body_nconsts=len(in_body),
         )
         return out, front_dims(m_carry)
 
@@ -396,30 +410,32 @@ class While(_RepeatedLoop, HigherOrder, name="while"):
     def dce(eqn: Eqn, used: Sequence[bool]) -> Eqn | None:
         """The loop without carried values that neither its condition nor a used result needs."""
         params = eqn.params
-        cond, body = params["cond"], params["body"]
-        c, b = params["num_cond_consts"], params["num_body_consts"]
-        if not any(used) and not (cond.effects | body.effects):
+        cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
+        c, b = params["cond_nconsts"], params["body_nconsts"]
+        if not any(used) and not (cond_jaxpr.effects | body_jaxpr.effects):
             return None
         # The condition runs in every iteration, so what it reads is needed even if no result is used.
-        _, cond_reads = dce_jaxpr(cond, [True])
+        _, cond_reads = dce_jaxpr(cond_jaxpr, [True])
 
         def step(carry: list[bool]) -> tuple:
-            smaller, kept = dce_jaxpr(body, carry)
+            smaller, kept = dce_jaxpr(body_jaxpr, carry)
             return (smaller, kept), kept[b:]
 
         # The carry needed is a fixpoint: a kept value may read further ones in the next iteration.
         (smaller, kept), carry = fixpoint([u or r for u, r in zip(used, cond_reads[c:])], step)
         if all(carry):
             return eqn
-        smaller, kept = restore_inputs(body, smaller, kept, [*kept[:b], *carry])
+        smaller, kept = restore_inputs(body_jaxpr, smaller, kept, [*kept[:b], *carry])
         return eqn.replace(
             invars=[*eqn.invars[:c], *select_flagged(eqn.invars[c:], kept)],
             outvars=select_flagged(eqn.outvars, carry),
             params={
-                "cond": cond.replace(invars=[*cond.invars[:c], *select_flagged(cond.invars[c:], carry)]),
-                "body": smaller,
-                "num_cond_consts": c,
-                "num_body_consts": sum(kept[:b]),
+                "cond_jaxpr": cond_jaxpr.replace(
+                    invars=[*cond_jaxpr.invars[:c], *select_flagged(cond_jaxpr.invars[c:], carry)]
+                ),
+                "body_jaxpr": smaller,
+                "cond_nconsts": c,
+                "body_nconsts": sum(kept[:b]),
             },
         )
 
@@ -447,16 +463,16 @@ class WhileEach(_RepeatedLoop, name="while_each", multiple=True):
     call_like = True
     transpose = While.transpose
 
-    def abstract_eval(self, *avals: Any, levels: tuple, body: Jaxpr, **_: Any) -> list:
+    def abstract_eval(self, *avals: Any, levels: tuple, body_jaxpr: Jaxpr, **_: Any) -> list:
         shape = _level_sizes([a.shape for a in avals], levels)[::-1]
         axes = union_varying(avals)
-        return [a.with_shape((*shape, *a.shape)).with_varying(a.varying | axes) for a in body.out_avals]
+        return [a.with_shape((*shape, *a.shape)).with_varying(a.varying | axes) for a in body_jaxpr.out_avals]
 
-    def sharding_rule(self, *avals: Any, levels: tuple, body: Jaxpr, **_: Any) -> ShardingRule:
+    def sharding_rule(self, *avals: Any, levels: tuple, body_jaxpr: Jaxpr, **_: Any) -> ShardingRule:
         front = range(len(levels) - 1, -1, -1)
         mapped = [[n for n in front if levels[n][i]] for i in range(len(avals))]
         within = [[(i, d) for d in range(a.ndim - len(m))] for i, (a, m) in enumerate(zip(avals, mapped, strict=True))]
-        after = [[(len(avals) + i, d) for d in range(v.aval.ndim)] for i, v in enumerate(body.outvars)]
+        after = [[(len(avals) + i, d) for d in range(v.aval.ndim)] for i, v in enumerate(body_jaxpr.outvars)]
         return ShardingRule(
             [[*front, *own] for front, own in zip(mapped, within, strict=True)],
             [[*front, *own] for own in after],
@@ -481,7 +497,7 @@ class WhileEach(_RepeatedLoop, name="while_each", multiple=True):
 
         wide = [(*level, *select_flagged(level, nonzero)) for level in levels]
         out = _vmap_levels(lambda axis, xs, dims: vmap_flat(one, xs, dims, axis), [*primals, *given], wide)
-        count = len(params["body"].outvars)
+        count = len(params["body_jaxpr"].outvars)
         return out[:count], join_tangents([get_aval(y) for y in out[:count]], has, out[count:])
 
     def _known_part(self, params: dict, unknown: Sequence[bool]) -> tuple[list[bool], list[bool], dict]:
@@ -513,13 +529,13 @@ def batched_check_error() -> ArgumentError:
 
 
 @cached_on_jaxpr
-def _is_small(body: Jaxpr, cond: Jaxpr) -> bool:
+def _is_small(body_jaxpr: Jaxpr, cond_jaxpr: Jaxpr) -> bool:
     """Whether a loop reads and carries only small, unsharded values, without effects and collectives."""
-    avals = [*cond.in_avals, *body.in_avals]
+    avals = [*cond_jaxpr.in_avals, *body_jaxpr.in_avals]
     return (
         all(not a.is_symbolic and a.size <= _SMALL for a in avals)
         and not any(a.type_sharding is not None and a.type_sharding.spec.axes for a in avals)
-        and all(not (p.effects or named_axes(p)) and is_identified_by_text(p) for p in (cond, body))
+        and all(not (p.effects or named_axes(p)) and is_identified_by_text(p) for p in (cond_jaxpr, body_jaxpr))
     )
 
 
@@ -531,12 +547,12 @@ def _drop_shardings(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _condition_is_mapped(
-    axis: AxisData, mapped: Sequence[bool], cond: Jaxpr, body: Jaxpr, num_cond_consts: int, num_body_consts: int
+    axis: AxisData, mapped: Sequence[bool], cond_jaxpr: Jaxpr, body_jaxpr: Jaxpr, cond_nconsts: int, body_nconsts: int
 ) -> bool:
     """Whether the condition depends on the example."""
-    m_cond, m_body, m_init = split_by_sizes(mapped, [num_cond_consts, num_body_consts, len(body.outvars)])
-    _, m_carry = fixpoint(m_init, lambda m_carry: batch_jaxpr(body, axis, [*m_body, *m_carry], m_carry))
-    return batch_jaxpr(cond, axis, [*m_cond, *m_carry])[1][0]
+    m_cond, m_body, m_init = split_by_sizes(mapped, [cond_nconsts, body_nconsts, len(body_jaxpr.outvars)])
+    _, m_carry = fixpoint(m_init, lambda m_carry: batch_jaxpr(body_jaxpr, axis, [*m_body, *m_carry], m_carry))
+    return batch_jaxpr(cond_jaxpr, axis, [*m_cond, *m_carry])[1][0]
 
 
 def _level_sizes(shapes: Sequence[tuple], levels: Sequence[Sequence[bool]]) -> list:
@@ -558,7 +574,7 @@ def _vmap_levels(innermost: Callable, xs: Sequence[Any], levels: Sequence[Sequen
     return [axis.to_front(y, d) for y, d in zip(out, out_dims, strict=True)]
 
 
-def _while_any(predicate: Jaxpr, body: Jaxpr, num_cond: int, num_body: int) -> tuple[Jaxpr, Jaxpr]:
+def _while_any(predicate: Jaxpr, body_jaxpr: Jaxpr, num_cond: int, num_body: int) -> tuple[Jaxpr, Jaxpr]:
     """The condition and body of a loop that runs while the condition of any example holds.
 
     The body updates only the examples whose condition holds.
@@ -566,8 +582,8 @@ def _while_any(predicate: Jaxpr, body: Jaxpr, num_cond: int, num_body: int) -> t
     Returns:
       The condition (its constants, carry) and the body (constants of the condition, constants of the body, carry).
     """
-    carry = body.out_avals
-    cond_avals, body_avals = predicate.in_avals[:num_cond], body.in_avals[:num_body]
+    carry = body_jaxpr.out_avals
+    cond_avals, body_avals = predicate.in_avals[:num_cond], body_jaxpr.in_avals[:num_body]
 
     def condition(*args: Any) -> list:
         return [reduce_or(run_jaxpr(predicate, *args)[0], (0,))]
@@ -577,38 +593,40 @@ def _while_any(predicate: Jaxpr, body: Jaxpr, num_cond: int, num_body: int) -> t
         (active,) = run_jaxpr(predicate, *in_cond, *held)
         return [
             select_n(broadcast_in_dim(active, aval.shape, (0,)), old, new)
-            for aval, old, new in zip(carry, held, run_jaxpr(body, *in_body, *held))
+            for aval, old, new in zip(carry, held, run_jaxpr(body_jaxpr, *in_body, *held))
         ]
 
     return (
         trace_to_jaxpr(condition, [*cond_avals, *carry], predicate.debug_name),
-        trace_to_jaxpr(step, [*cond_avals, *body_avals, *carry], body.debug_name),
+        trace_to_jaxpr(step, [*cond_avals, *body_avals, *carry], body_jaxpr.debug_name),
     )
 
 
 def _known_while(params: dict, unknown: Sequence[bool]) -> tuple[list[bool], list[bool], dict]:
     """The part of a while loop that is independent of unknown operands: its operands, its carry, its parameters."""
-    cond, body = params["cond"], params["body"]
-    c, b = params["num_cond_consts"], params["num_body_consts"]
-    u_cond, u_body, u_init = split_by_sizes(unknown, [c, b, len(body.outvars)])
+    cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
+    c, b = params["cond_nconsts"], params["body_nconsts"]
+    u_cond, u_body, u_init = split_by_sizes(unknown, [c, b, len(body_jaxpr.outvars)])
 
     def step(u_carry: list[bool]) -> tuple:
-        parts = partial_eval_jaxpr(body, [*u_body, *u_carry], unknown_outputs=u_carry)
+        parts = partial_eval_jaxpr(body_jaxpr, [*u_body, *u_carry], unknown_outputs=u_carry)
         return parts, parts.unknown_outputs
 
     # If the condition is unknown, so is the number of iterations, and with it every carried value.
     _, u_carry = fixpoint(u_init, step)
-    _, reads = dce_jaxpr(cond, [True])
+    _, reads = dce_jaxpr(cond_jaxpr, [True])
     if any(r and u for r, u in zip(reads, [*u_cond, *u_carry])):
         u_carry = [True] * len(u_carry)
     known = [not u for u in u_carry]
-    smaller, kept = dce_jaxpr(body, known)
-    smaller, kept = restore_inputs(body, smaller, kept, [*([k and not u for k, u in zip(kept[:b], u_body)]), *known])
-    keep_cond = cond.replace(invars=[*cond.invars[:c], *select_flagged(cond.invars[c:], known)])
+    smaller, kept = dce_jaxpr(body_jaxpr, known)
+    smaller, kept = restore_inputs(
+        body_jaxpr, smaller, kept, [*([k and not u for k, u in zip(kept[:b], u_body)]), *known]
+    )
+    keep_cond = cond_jaxpr.replace(invars=[*cond_jaxpr.invars[:c], *select_flagged(cond_jaxpr.invars[c:], known)])
     return (
         [*([True] * c), *kept],
         known,
-        {"cond": keep_cond, "body": smaller, "num_cond_consts": c, "num_body_consts": sum(kept[:b])},
+        {"cond_jaxpr": keep_cond, "body_jaxpr": smaller, "cond_nconsts": c, "body_nconsts": sum(kept[:b])},
     )
 
 
@@ -677,16 +695,16 @@ def bind_while(
         result_label, lambda path: f"init_val{path}", (tree, avals), (body.out_tree, after), num_counters=num_counters
     )
     # The condition is traced last, for the final types of the carry.
-    cond = stage_body(cond_fun, in_tree, avals, "while_loop condition")
-    _check_predicate(cond_fun, cond.jaxpr.out_avals, cond.out_tree)
+    condition = stage_body(cond_fun, in_tree, avals, "while_loop condition")
+    _check_predicate(cond_fun, condition.jaxpr.out_avals, condition.out_tree)
     out = while_p(
-        *cond.consts,
+        *condition.consts,
         *body.consts,
         *flat,
-        cond=cond.jaxpr,
-        body=body.jaxpr,
-        num_cond_consts=len(cond.consts),
-        num_body_consts=len(body.consts),
+        cond_jaxpr=condition.jaxpr,
+        body_jaxpr=body.jaxpr,
+        cond_nconsts=len(condition.consts),
+        body_nconsts=len(body.consts),
     )
     return tree_unflatten(tree, out)
 
