@@ -22,6 +22,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from threading import get_ident
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -78,7 +79,9 @@ _START = _Launch(0, 0, "the start of the program")
 
 
 class _Group:
-    """The last launches that a group of processes makes together.
+    """The launches that a group of processes makes together.
+
+    A call of a program only appends its name and fingerprint to `begun`; the watch numbers and hashes them later.
 
     Args:
       name: the name of the group.
@@ -86,9 +89,24 @@ class _Group:
 
     def __init__(self, name: str):
         self.name = name
-        self.launches = collections.deque([_START], _NUM_KEPT)
-        self.thread_id = threading.get_ident()  # of the thread of this process that makes them
+        self.begun: collections.deque[tuple[str, bytes]] = collections.deque()
+        self.thread_id = get_ident()  # of the thread of this process that makes them
         self.failure: dict[str, Any] | None = None  # of a process without which the others go on
+        self._numbered = collections.deque([_START], _NUM_KEPT)
+        self._lock = threading.Lock()
+
+    @property
+    def launches(self) -> list[_Launch]:
+        """The last launches, the latest one at the end."""
+        with self._lock:
+            begun = [self.begun.popleft() for _ in range(len(self.begun))]
+            number, rolling, _ = self._numbered[-1]
+            older = begun[:-_NUM_KEPT]
+            rolling = zlib.crc32(b"".join(fingerprint for _, fingerprint in older), rolling)
+            for number, (name, fingerprint) in enumerate(begun[-_NUM_KEPT:], number + len(older) + 1):
+                rolling = zlib.crc32(fingerprint, rolling)
+                self._numbered.append(_Launch(number, rolling, name))
+            return list(self._numbered)
 
 
 _FIRST_RECORD = {"state": "running", "sequence": -1, "launches": {}, "place": "", "failure": None}
@@ -129,15 +147,17 @@ class FailureWatch:
 
     def begin(self, group: str, name: str, fingerprint: str = "") -> None:
         """Count a launch that the processes of a group must make together; raises if one of them has failed."""
-        record = self._groups.get(group)
+        self.check(group)
+        record = self._group(group)
+        record.begun.append((name, fingerprint.encode()))
+        record.thread_id = get_ident()
+
+    def _group(self, name: str) -> _Group:
+        record = self._groups.get(name)
         if record is None:
-            record = self._groups[group] = _Group(group)
+            record = self._groups.setdefault(name, _Group(name))
             self._mark_lost(record)
-        if (failure := self._failure or record.failure) is not None:
-            raise self._make_error(failure)
-        last = record.launches[-1]
-        record.launches.append(_Launch(last.number + 1, zlib.crc32(fingerprint.encode(), last.rolling), name))
-        record.thread_id = threading.get_ident()
+        return record
 
     def watch_launches(
         self, run: Callable, name: str, fingerprint: str, processes: Sequence[int], lines: Callable[[], list[str]]
@@ -152,14 +172,21 @@ class FailureWatch:
           lines: a function to print the program, for the case that another process has another one.
         """
         among = None if len(processes) == self.coordinator.num_processes else processes
-        group = group_name(among)
+        group = self._group(group_name(among))
+        launch_of_program, is_compared = (name, fingerprint.encode()), False
 
-        def launch(arguments: list, **options: Any) -> Any:
-            self.begin(group, name, fingerprint)
-            if fingerprint not in self.compared:
+        # `begin`, without what takes time: this runs at each call.
+        def launch(arguments: list, with_tokens: bool = False) -> Any:
+            nonlocal is_compared
+            if self._failure is not None or group.failure is not None:
+                self.check(group.name)
+            group.begun.append(launch_of_program)
+            group.thread_id = get_ident()
+            if not is_compared:
                 self._compare(name, fingerprint, among, lines)
+                is_compared = True
             try:
-                return run(arguments, **options)
+                return run(arguments, with_tokens)
             except XlaRuntimeError as error:
                 raise self.explain(error) from error
 
@@ -172,6 +199,8 @@ class FailureWatch:
 
         Different programs would end the process in C++ as soon as their collectives meet.
         """
+        if fingerprint in self.compared:
+            return
         exchange = self.coordinator.exchange
         found = exchange("the comparison of a program before its first launch", fingerprint, among=among)
         if len(set(found)) == 1:
@@ -270,7 +299,7 @@ class FailureWatch:
         main = sys._current_frames().get(threading.main_thread().ident or 0)
         record = {
             "sequence": self._sequence,
-            "launches": {name: list(group.launches) for name, group in list(self._groups.items())},
+            "launches": {name: group.launches for name, group in list(self._groups.items())},
             "place": _find_place(main),
             "failure": self._failure,
             **self._state,
@@ -322,7 +351,7 @@ class FailureWatch:
                 theirs = [_Launch(*launch) for launch in record["launches"].get(name, [_START])]
                 waits_since, _ = self._waits.get(group.thread_id, (None, None))
                 waited = None if waits_since is None else min(now - waits_since, seen.unmoved(name))
-                self._compare_launches(process, record, list(group.launches), theirs, waited)
+                self._compare_launches(process, record, group.launches, theirs, waited)
         if record["state"] != "left" and now - seen.fresh > self.dead_after:
             text = f"no sign of life for {now - seen.fresh:.1f} s: it is dead or stopped"
             self._report(process, record, "dead", text, "be alive")
@@ -367,7 +396,7 @@ class FailureWatch:
     def _make_error(self, failure: dict[str, Any]) -> ProcessFailure:
         failure = dict(failure)
         groups = list(self._groups.values())
-        own = [group for group in groups if group.thread_id == threading.get_ident()] or groups
+        own = [group for group in groups if group.thread_id == get_ident()] or groups
         number, _, name = max((group.launches[-1] for group in own), default=_START)
         error = ProcessFailure(
             f"launch {number} of process {self.coordinator.process_id}, {name}",

@@ -527,8 +527,8 @@ def _make_result_handler(t: ArrayType) -> Any:
 def _select_arguments(run: Callable, kept: Sequence[int] | None, constants: list) -> Callable:
     """The execution of a program that does not read all its inputs, or that takes constants before them."""
 
-    def run_selected(arguments: list, **options: Any) -> Any:
-        return run([*constants, *(arguments if kept is None else [arguments[i] for i in kept])], **options)
+    def run_selected(arguments: list, with_tokens: bool = False) -> Any:
+        return run([*constants, *(arguments if kept is None else [arguments[i] for i in kept])], with_tokens)
 
     return run_selected
 
