@@ -17,7 +17,7 @@ def load_batch():
     time.sleep(1e6)
 
 
-def fail(scenario, x):
+def fail(scenario, x, step, other_step):
     print(f"failing {time.time()}", flush=True)
     if scenario == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -31,6 +31,8 @@ def fail(scenario, x):
         sys.exit(0)
     if scenario == "reordering":
         other_step(x).block_until_ready()
+    if scenario == "colliding":
+        step(x[:, :1])
     if scenario == "different":
         phalanx.jit(lambda x: jnp.cos(x).sum())(x).block_until_ready()
     if scenario == "callback":
@@ -44,7 +46,6 @@ def broken(x):
 
 
 def main(scenario):
-    global other_step
     phalanx.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT, stuck_timeout_seconds=3)
     mesh = Mesh(np.array(phalanx.devices()), ("x",))
     x = phalanx.device_put(np.ones((2 * phalanx.device_count(), 16), np.float32), NamedSharding(mesh, P("x")))
@@ -58,10 +59,12 @@ def main(scenario):
         return x @ x.T
 
     other_step(x)
+    if scenario == "colliding":
+        step(x[:, :1])
     for i in range(8):
         if i == 4:
             if scenario == "callback" or phalanx.process_index() == VICTIM:
-                fail(scenario, x)
+                fail(scenario, x, step, other_step)
             elif scenario == "different":
                 phalanx.jit(lambda x: jnp.sin(x).sum())(x).block_until_ready()
         x = step(x)

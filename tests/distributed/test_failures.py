@@ -44,6 +44,8 @@ SCENARIOS = {
     "raising": Scenario(1, PATIENT, "raised", rf"got ValueError: bad batch; .*, and it was last at {HERE} \(fail\)\.$"),
     "leaving": Scenario(1, PATIENT, "left", r"to come to launch \d+, step, got the end of its program"),
     "reordering": Scenario(1, PATIENT, "order", "to launch step as number .*, got a launch of other_step"),
+    # The message that it receives is larger than that of its own collective, for which Gloo ends a process.
+    "colliding": Scenario(1, PATIENT, "order", "to launch step as number .*, got a launch of "),
     "callback": Scenario(
         0, PATIENT, "raised", rf"got ValueError: bad callback; .*, and it was last at {HERE} \(broken\)"
     ),
@@ -95,6 +97,14 @@ def test_the_failure_of_a_process_is_raised_in_all_others(name, runs):
         assert f"[{process}]   Fix: look at the output of process {named}, and start all processes again" in output
     assert done.returncode == scenario.status, output
     assert "fatal errors" not in output and "terminate called" not in output
+
+
+def test_a_process_that_gloo_ends_reports_the_failure_behind_it(runs):
+    output = runs["colliding"].result().stderr
+    assert re.search(
+        r"^\[1\] \S+ProcessFailure: launch \d+ of process 1, \S+: expected process 0 to launch ", output, re.M
+    )
+    assert re.search(rf"^\[1\] It ended this process, which was at {HERE} \(\w+\), from C\+\+\.$", output, re.M), output
 
 
 def test_different_programs_are_an_error_before_they_run(runs):

@@ -30,6 +30,7 @@ from phalanx.engine import runtime_errors, tcp_sockets
 from phalanx.engine.coordination import Coordinator, group_name, is_member
 from phalanx.engine.error_record import PhalanxError, ProgramMismatchError
 from phalanx.engine.runtime_errors import XlaRuntimeError
+from phalanx.engine.terminate_handler import terminate_handler
 from phalanx.engine.traceback_filtering import is_internal, is_user_file
 
 _KEYS = "phalanx/watch/"
@@ -100,10 +101,10 @@ class _Group:
         """The last launches, the latest one at the end."""
         with self._lock:
             begun = [self.begun.popleft() for _ in range(len(self.begun))]
-            number, rolling, _ = self._numbered[-1]
+            last, rolling, _ = self._numbered[-1]
             older = begun[:-_NUM_KEPT]
             rolling = zlib.crc32(b"".join(fingerprint for _, fingerprint in older), rolling)
-            for number, (name, fingerprint) in enumerate(begun[-_NUM_KEPT:], number + len(older) + 1):
+            for number, (name, fingerprint) in enumerate(begun[-_NUM_KEPT:], last + len(older) + 1):
                 rolling = zlib.crc32(fingerprint, rolling)
                 self._numbered.append(_Launch(number, rolling, name))
             return list(self._numbered)
@@ -141,6 +142,8 @@ class FailureWatch:
         self._thread = threading.Thread(target=self._run, daemon=True, name="phalanx-failure-watch")
         coordinator.watch = self
         self._publish()
+        self._terminate_handler = terminate_handler(self._end_process)
+        self._terminate_handler.__enter__()
         runtime_errors.explain_process_failure.append(self.explain)
         runtime_errors.on_late_failure.append(self._publish_error)
         self._thread.start()
@@ -287,8 +290,24 @@ class FailureWatch:
             self._state = _describe_error(error)
         with contextlib.suppress(XlaRuntimeError):
             self._publish()
+        self._terminate_handler.__exit__(None, None, None)
         runtime_errors.explain_process_failure.remove(self.explain)
         runtime_errors.on_late_failure.remove(self._publish_error)
+
+    def _end_process(self) -> None:
+        """End the process with the `ProcessFailure` because of which C++ would end it; return if there is none.
+
+        Gloo raises an exception, in a thread of its own, for a message of another size than expected, such as one of
+        another program's collective. That thread was to wake the others, so they cannot be interrupted.
+        """
+        self._failed.wait(self.dead_after + _VERDICT_SECONDS)
+        if self._failure is not None:
+            error = self._make_error(self._failure)
+            place = _find_place(sys._current_frames().get(threading.main_thread().ident or 0))
+            error.add_note(f"It ended this process, which was at {place}, from C++.")
+            sys.excepthook(type(error), error, None)
+            sys.stdout.flush()
+            os._exit(1)
 
     def _publish_error(self, error: BaseException) -> None:
         """Let the others know of an exception of a callback, without whose results they must not go on."""
