@@ -11,7 +11,14 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import checkpoint, random
 from phalanx.checkpoint import saving
-from phalanx.errors import ArgumentError, ArgumentTypeError, CheckpointError, ConcretizationTypeError, DeletedArrayError
+from phalanx.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CheckpointError,
+    ConcretizationTypeError,
+    DeletedArrayError,
+    ShardingError,
+)
 from phalanx.sharding import NamedSharding, PartitionSpec as P, make_mesh
 
 pytest.importorskip("tensorstore")
@@ -22,6 +29,7 @@ pytest.importorskip("tensorstore")
     [
         (len, "builtin_function_or_method <built-in function len>"),
         (np.array(["a"]), "dtype('<U1') array"),
+        (np.ma.array([1], mask=[True]), f"MaskedArray {np.ma.array([1], mask=[True])!r:.80}"),
         (phalanx.ShapeDtypeStruct((2,), "int8"), "ShapeDtypeStruct ShapeDtypeStruct(shape=(2,), dtype=int8)"),
     ],
 )
@@ -151,6 +159,18 @@ def test_an_array_that_was_donated_is_named(tmp_path):
     assert str(caught.value) == (
         "checkpoint.save, tree, leaf 'a/x': expected an array with live buffers, got f32[3], deleted or donated.\n"
         "  Fix: use the result of the call to which it was donated, or remove the argument from donate_argnums."
+    )
+
+
+def test_an_unreduced_array_is_named(tmp_path):
+    mesh = make_mesh((2,), ("x",), devices=phalanx.devices()[:2])
+    rows = phalanx.device_put(jnp.arange(4.0), NamedSharding(mesh, P("x")))
+    total = jnp.einsum("i,i->", rows, rows, out_sharding=NamedSharding(mesh, P(unreduced={"x"})))
+    with pytest.raises(ShardingError) as caught:
+        checkpoint.save(tmp_path, {"total": total})
+    assert str(caught.value) == (
+        f"checkpoint.save, tree, leaf 'total': expected an array that is not unreduced, got f32[]{{U:x}} with {total.sharding}.\n"
+        "  Fix: reshard it to a spec without unreduced axes: phalanx.reshard(x, P())."
     )
 
 

@@ -196,7 +196,7 @@ def test_a_weakly_typed_array_stays_one(tmp_path):
 
 
 def test_a_large_shard_is_stored_in_chunks_that_divide_it(tmp_path):
-    from phalanx.checkpoint.array_store import choose_chunk
+    from phalanx.checkpoint.leaf_records import choose_chunk
 
     assert choose_chunk((4, 6), 4) == (4, 6)
     assert choose_chunk((4096, 16384), 4) == (1024, 16384)

@@ -8,7 +8,6 @@ the step, not from the database, and treats an absent chunk as damage. Called by
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +16,6 @@ import numpy as np
 from phalanx.checkpoint.leaf_records import LeafMetadata
 from phalanx.core import MissingExtraError
 from phalanx.engine.cache import memoize
-
-_LARGEST_CHUNK, _SMALLEST_CHUNK = 64 << 20, 1 << 20
 
 # The dtypes that every zarr implementation with bfloat16 knows. The others have elements of one byte, and are stored as
 # bytes.
@@ -50,31 +47,6 @@ def import_tensorstore(where: str) -> Any:
 def _context() -> Any:
     """The threads of all reads and writes. Nothing is cached: each chunk is read once."""
     return import_tensorstore("checkpoint").Context({"cache_pool": {"total_bytes_limit": 0}})
-
-
-def choose_chunk(shard_shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Choose the chunks of an array: its shards, divided along leading dimensions until they are small enough.
-
-    Args:
-      shard_shape: the shape of the largest shard.
-      itemsize: the size of an element in bytes.
-
-    Returns:
-      The shape of a chunk; each size divides that of the shard.
-    """
-    chunk = [max(1, size) for size in shard_shape]
-    for dim, size in enumerate(chunk):
-        below = math.prod(chunk[dim + 1 :]) * itemsize
-        if size * below <= _LARGEST_CHUNK:
-            break
-        fitting = [d for d in _divisors(size) if _SMALLEST_CHUNK <= d * below <= _LARGEST_CHUNK]
-        chunk[dim] = max(fitting, default=1 if below >= _SMALLEST_CHUNK else size)
-    return tuple(chunk)
-
-
-def _divisors(n: int) -> list[int]:
-    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return small + [n // d for d in small]
 
 
 def to_stored(elements: np.ndarray) -> np.ndarray:

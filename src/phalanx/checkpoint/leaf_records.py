@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from phalanx.checkpoint.checkpoint_errors import CheckpointError
 from phalanx.checkpoint.named_leaves import NamedLeaf
-from phalanx.core import ArgumentTypeError, ConcretizationTypeError, KeyDtype, Ref, Tracer, dtypes
+from phalanx.core import ArgumentTypeError, ConcretizationTypeError, KeyDtype, ShardingError, Tracer, dtypes
 from phalanx.random.prng_implementations import find_generator
 from phalanx.random.prng_keys import key_dtype
 from phalanx.runtime import Array
@@ -25,6 +25,7 @@ from phalanx.runtime.array import deleted_error
 from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 FORMAT, VERSION = "phalanx.checkpoint", 1
+_LARGEST_CHUNK, _SMALLEST_CHUNK = 64 << 20, 1 << 20
 _PYTHON_TYPES: dict[str, type] = {t.__name__: t for t in (bool, int, float, complex, str, bytes)}
 _DTYPES = {dtype.name: dtype for dtype in dtypes.supported}
 
@@ -73,7 +74,7 @@ class LeafMetadata:
     @property
     def words_shape(self) -> tuple[int, ...]:
         """The shape in which the elements are stored: random keys are stored as their words."""
-        return (*self.shape, *self.dtype.key_shape) if self.is_key else self.shape
+        return self.shape + _key_shape(self.dtype)
 
     @property
     def words_dtype(self) -> np.dtype:
@@ -95,6 +96,36 @@ class LeafMetadata:
         return f"{self.describe()} with {self.sharding.spec} over {dict(self.sharding.mesh.shape)}"
 
 
+def _key_shape(dtype: Any) -> tuple[int, ...]:
+    """The shape of the words of a random key; () for other dtypes."""
+    return dtype.key_shape if isinstance(dtype, KeyDtype) else ()
+
+
+def choose_chunk(shard_shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Choose the chunks of an array: its shards, divided along leading dimensions until they are small enough.
+
+    Args:
+      shard_shape: the shape of the largest shard.
+      itemsize: the size of an element in bytes.
+
+    Returns:
+      The shape of a chunk; each size divides that of the shard.
+    """
+    chunk = [max(1, size) for size in shard_shape]
+    for dim, size in enumerate(chunk):
+        below = math.prod(chunk[dim + 1 :]) * itemsize
+        if size * below <= _LARGEST_CHUNK:
+            break
+        fitting = [d for d in _divisors(size) if _SMALLEST_CHUNK <= d * below <= _LARGEST_CHUNK]
+        chunk[dim] = max(fitting, default=1 if below >= _SMALLEST_CHUNK else size)
+    return tuple(chunk)
+
+
+def _divisors(n: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return small + [n // d for d in small]
+
+
 def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
     """Describe a leaf that is to be saved.
 
@@ -106,8 +137,9 @@ def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
       ArgumentTypeError: it is not a value that a checkpoint can hold.
       ConcretizationTypeError: it is a traced value.
       DeletedArrayError: it was deleted or donated.
+      ShardingError: it is unreduced.
     """
-    value = leaf.value[...] if isinstance(leaf.value, Ref) else leaf.value
+    value = leaf.elements
     if isinstance(value, Tracer):
         raise ConcretizationTypeError(
             f"{where}, leaf {leaf.name!r}",
@@ -123,13 +155,23 @@ def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
     if isinstance(value, Array):
         if value.is_deleted():
             raise deleted_error(value, f"{where}, leaf {leaf.name!r}")
-        return LeafMetadata(value.shape, value.dtype, sharding=_without_devices(value.sharding), **about)
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype in dtypes.supported:
-        return LeafMetadata(value.shape, value.dtype, **about)
+        if value.sharding.unreduced_over:
+            raise ShardingError(
+                f"{where}, leaf {leaf.name!r}",
+                expected="an array that is not unreduced",
+                got=f"{value.aval.str_short()} with {value.sharding}",
+                fix="reshard it to a spec without unreduced axes: phalanx.reshard(x, P())",
+            )
+        chunk = choose_chunk(value.sharding.shard_shape(value.shape), value.dtype.itemsize)
+        sharding = _without_devices(value.sharding)
+        return LeafMetadata(value.shape, value.dtype, sharding, chunk=chunk + _key_shape(value.dtype), **about)
+    is_host_array = isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, np.ma.MaskedArray)
+    if is_host_array and value.dtype in dtypes.supported:
+        return LeafMetadata(value.shape, value.dtype, chunk=choose_chunk(value.shape, value.dtype.itemsize), **about)
     raise ArgumentTypeError(
         f"{where}, leaf {leaf.name!r}",
         expected="an array, a random key, a Python number, a string or bytes",
-        got=f"{value.dtype!r} array" if isinstance(value, np.ndarray) else f"{type(value).__name__} {value!r:.80}",
+        got=f"{value.dtype!r} array" if type(value) is np.ndarray else f"{type(value).__name__} {value!r:.80}",
         fix="leave it out of the tree, or convert it to one of these",
     )
 

@@ -24,7 +24,7 @@ from phalanx.checkpoint.readers import open_reader
 from phalanx.checkpoint.saving import wait_for_last_save
 from phalanx.checkpoint.step_folders import parse_step
 from phalanx.checkpoint.step_urls import open_run
-from phalanx.core import ArgumentTypeError, KeyDtype, Ref, ShapedArray, ShapeDtypeStruct, TreeError, dtypes
+from phalanx.core import ArgumentTypeError, KeyDtype, ShapedArray, ShapeDtypeStruct, TreeError, dtypes
 from phalanx.engine import client
 from phalanx.random import wrap_key_data
 from phalanx.runtime import Array, ArrayType
@@ -327,7 +327,7 @@ def _keep_value(leaf: NamedLeaf, where: str) -> Any:
             got=repr(leaf.value),
             fix="give the leaf an initial value, such as an array of zeros",
         )
-    return leaf.value[...] if isinstance(leaf.value, Ref) else leaf.value
+    return leaf.elements
 
 
 # --- one leaf ---
@@ -355,7 +355,7 @@ def _make_target(leaf: NamedLeaf, record: LeafMetadata, sharding: Any, where: st
     if isinstance(like, _AsSaved):
         if sharding is not None:
             sharding.shard_shape(record.shape, where=where)
-        finish = _wrap_keys_as_saved(record) if sharding is None else _identity
+        finish = _wrap_keys_or(_identity, record) if sharding is None else _identity
         return _Target(record, sharding, record.dtype, finish)
     if isinstance(like, (bool, int, float, complex, str, bytes)) and not isinstance(like, np.generic):
         return _target_python(type(like), record, where)
@@ -381,7 +381,8 @@ def _make_target(leaf: NamedLeaf, record: LeafMetadata, sharding: Any, where: st
     wanted = sharding or getattr(like, "sharding", None)
     is_placed = sharding is not None or isinstance(like, ShapeDtypeStruct) or getattr(like, "committed", True)
     if wanted is None or not is_placed:
-        return _Target(record, None, dtype, lambda x: _with_weak_type(_put(x, record, dtype), like))
+        put = _wrap_keys_or(device_put, record)
+        return _Target(record, None, dtype, lambda x: _with_weak_type(put(x), like))
     wanted.shard_shape(record.shape, where=where)  # raises where it does not fit
     return _Target(record, wanted, dtype, lambda x: _with_weak_type(x, like))
 
@@ -390,14 +391,9 @@ def _identity(x: Any) -> Any:
     return x
 
 
-def _wrap_keys_as_saved(record: LeafMetadata) -> Callable[[Any], Any]:
-    """Without `like`, arrays stay on the host; random keys, which NumPy does not have, go to the default device."""
-    return (lambda words: wrap_key_data(words, dtype=record.dtype)) if record.is_key else _identity
-
-
-def _put(x: np.ndarray, record: LeafMetadata, dtype: Any) -> Any:
-    """Put host elements on the default device, uncommitted."""
-    return wrap_key_data(x, dtype=dtype) if record.is_key else device_put(x)
+def _wrap_keys_or(finish: Callable[[Any], Any], record: LeafMetadata) -> Callable[[Any], Any]:
+    """Random keys, which NumPy does not have, go to the default device; other elements are finished by `finish`."""
+    return (lambda words: wrap_key_data(words, dtype=record.dtype)) if record.is_key else finish
 
 
 def _with_weak_type(x: Any, like: Any) -> Any:

@@ -26,6 +26,11 @@ class NamedLeaf(NamedTuple):
     value: Any
     variable: nnx.Variable | None
 
+    @property
+    def elements(self) -> Any:
+        """The value; of a `Ref`, its contents."""
+        return self.value[...] if isinstance(self.value, Ref) else self.value
+
 
 def flatten_named(tree: Any, where: str) -> tuple[list[NamedLeaf], Rebuild]:
     """Flatten a tree to its named leaves.

@@ -22,7 +22,7 @@ from phalanx.checkpoint.checkpoint_reader import Index, Reader
 from phalanx.checkpoint.leaf_records import LeafMetadata, describe_leaf
 from phalanx.checkpoint.named_leaves import NamedLeaf, flatten_named, join_keys, nest_names, split_name
 from phalanx.checkpoint.step_folders import explain_os_errors, force_to_disk, local_path
-from phalanx.core import ArgumentError, ArgumentTypeError, Ref, dtypes
+from phalanx.core import ArgumentError, ArgumentTypeError, dtypes
 from phalanx.typing import PyTree
 
 _NAMES = {
@@ -103,8 +103,7 @@ def save_safetensors(path: str | os.PathLike[str], tree: PyTree, *, metadata: di
                 file.write(len(text).to_bytes(8, "little") + text)
                 for name in ordered:
                     leaf, dtype, _ = arrays[name]
-                    value = leaf.value[...] if isinstance(leaf.value, Ref) else leaf.value
-                    file.write(np.ascontiguousarray(np.asarray(value, dtype)).reshape(-1).view(np.uint8).data)
+                    file.write(np.ascontiguousarray(np.asarray(leaf.elements, dtype)).reshape(-1).view(np.uint8).data)
             force_to_disk(unfinished)
             os.replace(unfinished, target)
         finally:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import json
 import os
 import sys
@@ -25,14 +24,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.checkpoint.array_store import choose_chunk, create_array, import_tensorstore, merge_databases, to_stored
+from phalanx.checkpoint.array_store import create_array, import_tensorstore, merge_databases, to_stored
 from phalanx.checkpoint.leaf_records import LeafMetadata, StepDocument, describe_leaf, digest
 from phalanx.checkpoint.named_leaves import NamedLeaf, describe_structure, flatten_named
 from phalanx.checkpoint.process_agreement import agree, check_equal, is_first
 from phalanx.checkpoint.retention import Keep, apply_retention, as_keep
 from phalanx.checkpoint.step_folders import Run, explain_os_errors, parse_step
 from phalanx.checkpoint.step_urls import open_run
-from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, Ref
+from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError
 from phalanx.engine import client
 from phalanx.engine.coordination import Coordinator
 from phalanx.engine.failure_watch import ProcessFailure
@@ -205,14 +204,14 @@ def save(
                     chosen = _choose_step(run, wanted, where)
                     run.remove_unfinished(where)
                     stack.enter_context(run.write(chosen))
-            over_processes = {leaf.name for leaf in leaves if _is_over_processes(leaf.value)}
-            return chosen, "".join("01"[name in over_processes] for name in sorted(records))
+            over_processes = {leaf.name: _is_over_processes(leaf.elements) for leaf in leaves}
+            return chosen, "".join("01"[over_processes[name]] for name in sorted(records))
 
         answers = agree(coordinator, where, begin)
         saving = Saving(answers[0][0], run.locate(answers[0][0]))
         # An array on the devices of one process only is local for that process, and not for the others.
         shared = {name for name, *flags in zip(sorted(records), *(text for _, text in answers)) if "1" in flags}
-        document = StepDocument(records | {p.name: p.leaf for p in pieces}, describe_structure(tree), metadata)
+        document = StepDocument(records, describe_structure(tree), metadata)
         release = stack.pop_all()  # the thread keeps the lock
         _last = saving
         thread = saving._start(
@@ -325,25 +324,17 @@ def _describe_leaves(
 
 def _take_pieces(leaves: list[NamedLeaf], records: dict[str, LeafMetadata]) -> list[_Pieces]:
     """Take hold of the elements of all arrays, on the host; copies from devices are started together."""
-    arrays = [(leaf.name, _as_words(leaf.value)) for leaf in leaves if records[leaf.name].is_array]
-    shards = {name: _own_shards(x) for name, x in arrays if isinstance(x, Array)}
+    arrays = {leaf.name: _as_words(leaf.elements) for leaf in leaves if records[leaf.name].is_array}
+    shards = {name: _own_shards(x) for name, x in arrays.items() if isinstance(x, Array)}
     pieces = []
-    for name, x in arrays:
-        part = x.shape
+    for name, x in arrays.items():
         if name in shards:
             parts = [(shard.index, np.asarray(shard.data)) for shard in shards[name]]
-            part = tuple(-(-size // n) for size, n in zip(x.shape, x.sharding.tiling(x.ndim).parts, strict=True))
         else:
             # The program may change its own NumPy arrays while the files are written.
             parts = [((), np.array(x, order="C"))]
-        leaf = dataclasses.replace(records[name], chunk=choose_chunk(part, records[name].words_dtype.itemsize))
-        pieces.append(_Pieces(name, leaf, parts))
+        pieces.append(_Pieces(name, records[name], parts))
     return pieces
-
-
-def _is_over_processes(value: Any) -> bool:
-    value = value[...] if isinstance(value, Ref) else value
-    return isinstance(value, Array) and not value.is_fully_addressable
 
 
 def _own_shards(x: Array) -> list[Shard]:
@@ -355,9 +346,12 @@ def _own_shards(x: Array) -> list[Shard]:
     return shards
 
 
+def _is_over_processes(value: Any) -> bool:
+    return isinstance(value, Array) and not value.is_fully_addressable
+
+
 def _as_words(value: Any) -> Any:
-    """The array of a leaf; random keys as their words."""
-    value = value[...] if isinstance(value, Ref) else value
+    """An array; random keys as their words."""
     is_key = isinstance(value, Array) and not isinstance(value.dtype, np.dtype)
     return key_data(value) if is_key else value
 
