@@ -79,13 +79,29 @@ def test_an_exception_of_the_callback_reaches_the_caller(matrix):
         phalanx.jit(lambda x: inspect_array_sharding(x, callback=fail))(matrix)
 
 
-def test_inspecting_a_shard_inside_shard_map_is_an_error(mesh, matrix):
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_a_shard_inside_shard_map_is_complete_on_its_device(mesh, matrix, check_vma, capsys):
+    seen = []
+
+    def f(x):
+        inspect_array_sharding(x, callback=seen.append)
+        visualize_array_sharding(x, plain=True)
+        return x
+
+    f = phalanx.shard_map(f, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"), check_vma=check_vma)
+    phalanx.jit(f)(matrix)
+    assert seen == [NamedSharding(mesh, P())]
+    assert "CPU 0,1,2,3,4,5,6,7" in capsys.readouterr().out
+
+
+def test_inspecting_a_shard_over_some_axes_is_an_error(mesh, matrix):
     f = lambda x: inspect_array_sharding(x, callback=print)
+    f = phalanx.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P(), axis_names={"x"})
     with pytest.raises(RuleError) as error:
-        phalanx.jit(phalanx.shard_map(f, mesh=mesh, in_specs=P("x", "y"), out_specs=P()))(matrix)
+        phalanx.jit(f)(phalanx.device_put(matrix, NamedSharding(mesh, P("x"))))
     assert str(error.value) == (
-        "inspect_array_sharding inside a shard_map: expected a value outside of shard_map, whose sharding the compiler chooses, got the shard of "
-        "one device, f32[2,8]{V:(x,y)}.\n"
+        "inspect_array_sharding inside a shard_map over some of the axes: expected a value that the compiler partitions over all axes of the mesh, "
+        "or over none, got the shard of one device along x, f32[2,16]{V:x}.\n"
         "  Fix: inspect the arguments and results of the shard_map."
     )
 

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from phalanx.experimental import io_callback
 from phalanx.experimental.host_callback import barrier_wait, call, id_print, id_tap
-from tests.error_texts import without_positions
 
 import phalanx
 from phalanx import lax
-from phalanx.core.error_classes import ArgumentError
 from phalanx.sharding import AxisType, NamedSharding, P, make_mesh
 
 X = np.arange(8.0, dtype=np.float32)
@@ -225,12 +223,23 @@ def test_a_partitioned_callback_receives_the_shard_of_each_device():
     assert take() == [("b", 1.0)]
 
 
-def test_a_partitioned_callback_of_values_without_sharding_types_is_an_error():
-    mesh = make_mesh((8,), ("x",), AxisType.Auto)
-    x = phalanx.device_put(X, NamedSharding(mesh, P("x")))
-    with pytest.raises(ArgumentError) as error:
-        phalanx.jit(lambda x: phalanx.debug.print("{}", x, partitioned=True))(x)
-    assert without_positions(error.value) == (
-        "debug.callback, argument partitioned: expected arrays with shardings in their types, got f32[8].\n"
-        "  Fix: use a mesh with Explicit axes, or call debug.callback inside shard_map."
-    )
+def test_a_partitioned_callback_over_auto_axes_receives_the_shards_that_xla_chooses():
+    mesh = make_mesh((4, 2), ("x", "y"), (AxisType.Auto, AxisType.Auto))
+    x = phalanx.device_put(X.reshape(4, 2), NamedSharding(mesh, P("x", "y")))
+    seen = []
+
+    def look(x):
+        phalanx.debug.callback(lambda v: seen.append(v.tolist()), x + 1, partitioned=True)
+        return x * 2
+
+    def take():
+        phalanx.effects_barrier()
+        pieces = sorted(seen)
+        seen.clear()
+        return pieces
+
+    phalanx.jit(look)(x)
+    assert take() == [[[i + 1.0]] for i in range(8)]
+    # A loop takes one column after the other, whose shards are on two devices each.
+    phalanx.jit(phalanx.vmap(look, in_axes=1, out_axes=1))(x)
+    assert take() == sorted([i + 1.0] for i in range(8) for _ in range(2))

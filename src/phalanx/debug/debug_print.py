@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import (
-    ArgumentError,
     ArgumentTypeError,
     FormatError,
     Tracer,
@@ -46,12 +45,11 @@ def callback(
       args, kwargs: the arguments of `callback`: pytrees of arrays and other values, which are passed unchanged.
       ordered: whether ordered callbacks run in program order.
       partitioned: whether each device calls the function with its shards, instead of one call with unsharded arrays.
-        Inside `jit` this needs arrays with a sharding in their types, over Explicit axes. Inside `shard_map` each
-        device makes a call in any case.
+        Over Auto axes the shards are those that XLA chooses, with padding where a dimension does not divide. Inside
+        `shard_map` each device makes a call in any case.
 
     Raises:
       ArgumentTypeError: `callback` is not callable.
-      ArgumentError: `partitioned` is set and the shardings of the arrays are unknown.
 
     Examples:
       >>> import phalanx
@@ -110,7 +108,7 @@ def _callback(callback: Callable, args: tuple, kwargs: dict, ordered: bool, part
 
 def _on_each_device(emit: Callable, function: Callable, arrays: list) -> Callable:
     """The call of a host function on each device, with its shards of the arrays."""
-    call: Callable = functools.partial(emit, function=function)
+    call: Callable = functools.partial(emit, function=function, caller=Caller(None))
     shardings = [x.aval.type_sharding if isinstance(x, Tracer) else getattr(x, "sharding", None) for x in arrays]
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
     if meshes:
@@ -121,13 +119,6 @@ def _on_each_device(emit: Callable, function: Callable, arrays: list) -> Callabl
             call = _without_padding(emit, function, shapes, axes)
         return shard_map(
             lambda *shards: tuple(call(*shards)), mesh=meshes[0], in_specs=specs, out_specs=(), uneven="pad"
-        )
-    if any(isinstance(x, Tracer) for x in arrays):
-        raise ArgumentError(
-            "debug.callback, argument partitioned",
-            expected="arrays with shardings in their types",
-            got=", ".join(get_aval(x).str_short() for x in arrays),
-            fix="use a mesh with Explicit axes, or call debug.callback inside shard_map",
         )
     return call
 

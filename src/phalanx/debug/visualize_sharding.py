@@ -24,6 +24,7 @@ def visualize_array_sharding(array: Array, **options: Any) -> None:
 
     Args:
       array: an array. Inside `jit` the drawing shows the sharding that XLA chose, and is printed during compilation.
+        Inside `shard_map` it shows that each device has a complete shard.
       **options: as for `visualize_sharding`.
 
     Examples:
@@ -93,9 +94,10 @@ def inspect_array_sharding(value: Array, *, callback: Callable[[Sharding], Any])
       value: an array.
       callback: called with the sharding. Inside `jit` it is called once, during compilation, with the sharding that XLA
         chose: a `NamedSharding` over the mesh of the arguments if possible. It is not called for values that XLA
-        removes.
+        removes. For the shards inside `shard_map` it is called with `P()`, since each device has a complete one.
 
     Raises:
+      RuleError: the value is inside a `shard_map` over only some axes of the mesh.
       Exception: the exception of `callback`.
 
     Examples:

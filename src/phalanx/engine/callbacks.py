@@ -115,7 +115,7 @@ def emit_callback(
     has_side_effect: bool = True,
     module: Any = None,
     num_partitions: int = 1,
-    partition: int = 0,
+    partition: int | None = 0,
 ) -> list[ir.Value]:
     """Emit a call of a Python function at the current insertion point.
 
@@ -128,20 +128,23 @@ def emit_callback(
       module: the module of the call; needed if there are several partitions.
       num_partitions: devices that share the program. One of them makes the call for all, with replicated operands. Pass
         1 inside a manual computation, which each device runs by itself.
-      partition: the number of the device that makes the call.
+      partition: the number of the device that makes the call; None if each device makes one with its shards of the
+        operands, as the partitioner divides them.
 
     Returns:
       The results.
     """
+    kind = "python" if partition is not None or num_partitions == 1 else "partitioned_python"
     operands = [_convert(operand, _wide_type(ir.RankedTensorType(operand.type))) for operand in operands]
     wide_types = [_wide_type(result_type) for result_type in result_types]
     attributes = {
-        "call_target_name": ir.StringAttr.get(f"xla_ffi_python_{'cpu' if platform == 'cpu' else 'gpu'}_callback"),
+        "call_target_name": ir.StringAttr.get(f"xla_ffi_{kind}_{'cpu' if platform == 'cpu' else 'gpu'}_callback"),
         "api_version": i32(4),
         "has_side_effect": ir.BoolAttr.get(has_side_effect),
         "backend_config": ir.DictAttr.get({"index": ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), index)}),
     }
-    if num_partitions > 1:
+    is_for_all = num_partitions > 1 and partition is not None
+    if is_for_all:
         _declare_meshes(module, num_partitions, partition)
         operands = [_replicate(operand) for operand in operands]
         attributes["sdy.sharding"] = _on_one_device(partition, len(wide_types))
@@ -149,7 +152,7 @@ def emit_callback(
     attributes["operand_layouts"] = ir.ArrayAttr.get([_row_major(operand.type) for operand in operands])
     attributes["result_layouts"] = ir.ArrayAttr.get([_row_major(wide_type) for wide_type in wide_types])
     results = ir.Operation.create("stablehlo.custom_call", wide_types, operands, attributes).results
-    if num_partitions > 1:
+    if is_for_all:
         results = map(_replicate, results)
     return [_convert(value, result_type) for value, result_type in zip(results, result_types)]
 

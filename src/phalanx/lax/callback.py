@@ -54,8 +54,9 @@ class Caller(NamedTuple):
     """The device that makes a call in a program for several devices.
 
     Args:
-      device: a device, or its index among the devices of the program. Inside `shard_map` and `pmap` each device makes
-        a call, and this argument is not used.
+      device: a device, or its index among the devices of the program; None for a call on each device, with the shards
+        of the operands that XLA chooses. Inside `shard_map` and `pmap` each device makes a call, and this argument is
+        not used.
       receives_device: whether the function gets the device as its first argument.
     """
 
@@ -133,7 +134,7 @@ class HostCall(Primitive, name="host_callback", multiple=True):
     ) -> list:
         module, manual = ctx.module, ctx.module.manual
         devices, is_global = module.device_assignment, manual is None
-        partition = _partition(devices, caller)
+        partition = None if caller.device is None else _partition(devices, caller)
         # Outside of `shard_map` the calling device is known while lowering. Inside, the device number is an operand.
         if caller.receives_device and is_global:
             function = functools.partial(function, devices[partition])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from phalanx.core import Effects, Primitive, RuleError, ShapedArray, ShardingRule, debug_effect, physical_aval
+from phalanx.engine import HloSharding
 from phalanx.engine.callbacks import emit_sharding_inspection
 from phalanx.engine.mlir import ir
 from phalanx.runtime import Inspection, LoweringContext, scalar_array, transfer
@@ -33,17 +34,21 @@ class InspectSharding(Primitive, name="inspect_sharding", multiple=True):
         return []
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, observer: Callable) -> list:
-        if ctx.module.manual is not None:
+        manual = ctx.module.manual
+        if not (manual is None or manual.is_whole):
             raise RuleError(
-                "inspect_array_sharding inside a shard_map",
-                expected="a value outside of shard_map, whose sharding the compiler chooses",
-                got=f"the shard of one device, {ctx.avals_in[0].str_short()}",
+                "inspect_array_sharding inside a shard_map over some of the axes",
+                expected="a value that the compiler partitions over all axes of the mesh, or over none",
+                got=f"the shard of one device along {', '.join(sorted(map(str, manual.axes)))}, "
+                f"{ctx.avals_in[0].str_short()}",
                 fix="inspect the arguments and results of the shard_map",
             )
         # With one partition there is no partitioner to ask: the sharding is known when compilation ends.
         inspection = Inspection(observer, physical_aval(ctx.avals_in[0]).shape)
         ctx.module.inspections.append(inspection)
-        if ctx.module.num_partitions > 1:
+        if manual is not None:
+            inspection.notify(HloSharding.replicate())  # each device has the complete shard of its own
+        elif ctx.module.num_partitions > 1:
             emit_sharding_inspection(x, inspection.notify)
         return []
 
