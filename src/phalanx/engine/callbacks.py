@@ -143,8 +143,7 @@ def emit_callback(
         "has_side_effect": ir.BoolAttr.get(has_side_effect),
         "backend_config": ir.DictAttr.get({"index": ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), index)}),
     }
-    is_for_all = num_partitions > 1 and partition is not None
-    if is_for_all:
+    if num_partitions > 1 and partition is not None:
         _declare_meshes(module, num_partitions, partition)
         operands = [_replicate(operand) for operand in operands]
         attributes["sdy.sharding"] = _on_one_device(partition, len(wide_types))
@@ -152,7 +151,7 @@ def emit_callback(
     attributes["operand_layouts"] = ir.ArrayAttr.get([_row_major(operand.type) for operand in operands])
     attributes["result_layouts"] = ir.ArrayAttr.get([_row_major(wide_type) for wide_type in wide_types])
     results = ir.Operation.create("stablehlo.custom_call", wide_types, operands, attributes).results
-    if is_for_all:
+    if num_partitions > 1 and partition is not None:
         results = map(_replicate, results)
     return [_convert(value, result_type) for value, result_type in zip(results, result_types)]
 

@@ -211,8 +211,9 @@ def _resize(image: ArrayLike, shape: tuple, method: ResizeMethod, antialias: boo
     if method is ResizeMethod.NEAREST:
         for i in changed:
             m, n = x.shape[i], shape[i]
-            centers = ((arange(n, dtype=np.float32) if is_symbolic(n) else np.arange(n)) + 0.5) * m / n
-            x = take(x, centers.astype(np.int32), i, mode="clip")  # which rounds down, since they are not negative
+            # The pixel below (j + 0.5) m / n, in integers: sizes that are symbolic have no double precision.
+            j = arange(n) if is_symbolic(m) or is_symbolic(n) else np.arange(n)
+            x = take(x, (2 * j + 1) * m // (2 * n), i, mode="clip")
         return x
     (x,) = promote_inexact("image.resize", x)
     kind = _weight_dtype(x)

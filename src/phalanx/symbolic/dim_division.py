@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from phalanx.symbolic.dim_polynomials import (
     Bounds,
-    Monomial,
     Polynomial,
     Ring,
     Size,
@@ -20,10 +19,10 @@ from phalanx.symbolic.dim_polynomials import (
     bounds,
     common_scope,
     divide_by_factor,
+    divide_monomials,
     factor_dim,
     is_zero,
     make_dim,
-    make_monomial,
     terms_of,
 )
 from phalanx.symbolic.linear_bounds import inconclusive_error
@@ -104,7 +103,7 @@ def _exact_quotient(x: Size, y: int, scope: Ring) -> Any:
 def _cancel_common(x: Any, y: Polynomial, scope: Ring) -> tuple[Any, int] | None:
     """x and y divided by the monomial of y, if y is a single term whose monomial divides all terms of x; else None."""
     (monomial, coefficient), *others = y.terms
-    rests = [(_divide_monomials(m, monomial, scope), c) for m, c in terms_of(x, scope)]
+    rests = [(divide_monomials(m, monomial, scope), c) for m, c in terms_of(x, scope)]
     if others or any(rest is None for rest, _ in rests):
         return None
     return make_dim({rest: c for rest, c in rests if rest is not None}, scope), coefficient
@@ -154,7 +153,7 @@ def long_division(x: Size, y: Size, scope: Ring) -> tuple[Any, Any]:
     while isinstance(x, Polynomial) or x:
         monomial, c = terms_of(x, scope)[0]
         term = make_dim({monomial: c}, scope)
-        shared = _divide_monomials(monomial, lead, scope)
+        shared = divide_monomials(monomial, lead, scope)
         tried += 1
         if shared is None or c % coefficient or tried > _MAX_STEPS:
             x, rest = x - term, rest + term
@@ -162,13 +161,3 @@ def long_division(x: Size, y: Size, scope: Ring) -> tuple[Any, Any]:
             part = make_dim({shared: c // coefficient}, scope)
             x, quotient = x - part * y, quotient + part
     return quotient, rest
-
-
-def _divide_monomials(monomial: Monomial, divisor: Monomial, scope: Ring) -> Monomial | None:
-    """monomial / divisor, or None if the divisor does not divide it."""
-    powers = dict(monomial.factors)
-    for factor, power in divisor.factors:
-        powers[factor] = powers.get(factor, 0) - power
-        if powers[factor] < 0:
-            return None
-    return make_monomial(powers.items(), scope)

@@ -283,6 +283,16 @@ def divide_by_factor(monomial: Monomial, factor: Factor, scope: Ring) -> Monomia
     return make_monomial([(f, p - (f is factor)) for f, p in monomial.factors], scope)
 
 
+def divide_monomials(monomial: Monomial, divisor: Monomial, scope: Ring) -> Monomial | None:
+    """monomial / divisor, or None if the divisor does not divide it."""
+    powers = dict(monomial.factors)
+    for factor, power in divisor.factors:
+        powers[factor] = powers.get(factor, 0) - power
+        if powers[factor] < 0:
+            return None
+    return make_monomial(powers.items(), scope)
+
+
 def _times(x: Monomial, y: Monomial, scope: Ring) -> Monomial:
     if not x.factors or not y.factors:
         return x if x.factors else y

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from phalanx.symbolic.dim_polynomials import Factor, Monomial, Polynomial, Terms, factor_dim, terms_of
+from phalanx.symbolic.dim_polynomials import (
+    Factor,
+    Monomial,
+    Polynomial,
+    Terms,
+    divide_by_factor,
+    divide_monomials,
+    factor_dim,
+    make_dim,
+    terms_of,
+)
 
 
 def format_dim(x: Polynomial) -> str:
@@ -33,23 +43,28 @@ def _size(factor: Factor) -> int:
 
 
 def _extract_remainders(x: Polynomial) -> tuple[Terms, list[tuple[Monomial, int]]]:
-    """Separate multiples of a - b*floordiv(a, b) from the other terms, as pairs of mod(a, b) and a coefficient."""
+    """Separate multiples of a - b*floordiv(a, b) from the other terms, as pairs of a monomial and a coefficient.
+
+    The monomial is mod(a, b), or its product with the other factors that the terms share.
+    """
     terms, found, scope = dict(x.terms), [], x.scope
     for monomial, coefficient in x.terms:
         for factor, power in monomial.factors:
             if factor.name != "floordiv" or power != 1 or terms.get(monomial) != coefficient:
                 continue
             inner, by = factor.operands
-            product = terms_of(by * factor_dim(factor), scope)
-            in_product = dict(product).get(monomial, 0)
-            if not in_product or coefficient % in_product:
+            (lead, in_divisor), *_ = terms_of(by, scope)
+            shared = divide_monomials(divide_by_factor(monomial, factor, scope), lead, scope)
+            if shared is None or coefficient % in_divisor:
                 continue
-            times = -coefficient // in_product
+            times = -coefficient // in_divisor
+            scale = make_dim({shared: times}, scope)
             # Every term of the remainder must occur with its sign and at least its size: it replaces terms, and
             # must not add others that cancel it.
-            remainder = [*((m, c * times) for m, c in terms_of(inner, scope)), *((m, -c * times) for m, c in product)]
+            remainder = [*terms_of(scale * inner, scope), *terms_of(-scale * by * factor_dim(factor), scope)]
             if all(terms.get(m, 0) * c > 0 and abs(terms[m]) >= abs(c) for m, c in remainder):
                 for m, c in remainder:
                     terms[m] -= c
-                found.append((Monomial(((Factor("mod", (inner, by), scope, 0, math.inf), 1),)), times))
+                factors = (Factor("mod", (inner, by), scope, 0, math.inf), 1), *shared.factors
+                found.append((Monomial(tuple(sorted(factors, key=lambda item: item[0].order))), times))
     return tuple((m, c) for m, c in terms.items() if c), found

@@ -166,7 +166,7 @@ class Dim(Polynomial):
         if not isinstance(power, int) or power < 0:
             raise ArgumentError(
                 f"power of symbolic dimension {self}",
-                expected="a whole number from 0 on, or a dimension",
+                expected="a whole number from 0 on, or a dimension; sizes cannot be raised to non-integer powers",
                 got=repr(power),
                 fix="convert the dimension to an array with phalanx.numpy.asarray",
             )

@@ -38,12 +38,19 @@ class LuPivotsToPermutation(MatrixPrimitive, name="lu_pivots_to_permutation"):
     """Compose a sequence of row exchanges to a permutation: int32[*b, k] -> int32[*b, n]."""
 
     def abstract_eval(self, pivots, *, permutation_size):
-        if pivots.dtype != INT32 or not pivots.ndim or pivots.shape[-1] > permutation_size:
+        if pivots.dtype != INT32 or not pivots.ndim:
             raise DTypeError(
                 "lax.linalg.lu_pivots_to_permutation",
-                expected=f"int32[*b, k] with k <= {permutation_size}",
+                expected="int32[*b, k]",
                 got=pivots.str_short(),
                 fix="pass the pivots that lax.linalg.lu returns",
+            )
+        if pivots.shape[-1] > permutation_size:
+            raise ShapeError(
+                "Output permutation size of lax.linalg.lu_pivots_to_permutation",
+                expected=f"at least {pivots.shape[-1]}, the number of pivots",
+                got=permutation_size,
+                fix="pass the number of rows of the matrix as permutation_size",
             )
         return pivots.with_shape((*pivots.shape[:-1], permutation_size))
 
@@ -183,6 +190,7 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Any:
 
     Raises:
       DTypeError: `pivots` has another type.
+      ShapeError: there are more pivots than rows.
 
     Examples:
       >>> import numpy as np

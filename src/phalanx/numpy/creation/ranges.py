@@ -135,6 +135,13 @@ def _symbolic_range(start: Any, stop: ArrayLike | None, step: ArrayLike | None, 
             got=f"({start}, {stop}, {step})",
             fix="pass start, stop and step as Python numbers or symbolic dimensions",
         )
+    if step == 0:
+        raise ArgumentError(
+            "arange with symbolic dimensions",
+            expected="a step other than 0",
+            got=f"({start}, {stop}, {step}), which has step == 0",
+            fix="pass a nonzero step, or leave it out for steps of 1",
+        )
     # The number of steps must be an exact expression of the symbolic sizes, so that the arithmetic is rational.
     given = [x if is_symbolic(x) else Fraction(x.item() if hasattr(x, "item") else x) for x in (start, stop, step)]
     scale = math.lcm(*(x.denominator for x in given if isinstance(x, Fraction)))

@@ -427,6 +427,7 @@ def squeeze(a: ArrayLike, axis: Axis = None) -> Array:
     Raises:
       AxisError: an axis is out of range.
       ShapeError: the size of a given axis is not 1.
+      InconclusiveDimensionOperation: `axis` is None and a symbolic size may be 1.
 
     Examples:
       >>> jnp.squeeze(jnp.zeros((1, 3, 1))).shape
@@ -434,7 +435,8 @@ def squeeze(a: ArrayLike, axis: Axis = None) -> Array:
     """
     a = to_operand(a, "squeeze")
     if axis is None:
-        axes = tuple(i for i, d in enumerate(a.shape) if d == 1)
+        # The comparison is an error if a symbolic size may be 1, since the rank would depend on it.
+        axes = tuple(i for i, d in enumerate(a.shape) if d == 1 or (type(d) is not int and not d > 1))
     else:
         axes = canonical_axes(axis, a.ndim, "squeeze")
         for i in axes:
