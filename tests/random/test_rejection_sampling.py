@@ -36,7 +36,7 @@ def case(name, impl):
     return Case(
         registry[name],
         (words, np.uint32(high), np.asarray(low), *params),
-        {"dtype": dtype, "whole": A.shape},
+        {"dtype": dtype, "whole": A.shape, "partitionable": True},
         name=name,
     )
 

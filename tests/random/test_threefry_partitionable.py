@@ -55,6 +55,18 @@ def test_values_depend_on_the_option_eagerly_and_compiled():
     np.testing.assert_array_equal(before, compiled())
 
 
+def test_a_block_inside_a_compiled_function_sets_the_option():
+    def draw(option):
+        with threefry_partitionable(option):
+            return random.split(KEY, 3), random.uniform(KEY, (6,)), random.poisson(KEY, 3.0, (6,))
+
+    for option in (True, False):
+        outside = phalanx.tree.leaves(draw(option))
+        with threefry_partitionable(not option):
+            for x, y in zip(outside, phalanx.tree.leaves(phalanx.jit(draw, static_argnums=0)(option)), strict=True):
+                assert (x == y).all()
+
+
 def test_rejection_samplers_draw_the_same_compiled_and_mapped():
     with threefry_partitionable(False):
         keys = random.split(KEY, 2)

@@ -53,6 +53,7 @@ from phalanx.core.config import (
     state as state,
     state_extra as state_extra,
     text as text,
+    threefry_partitionable as threefry_partitionable,
 )
 from phalanx.core.dtypes import KeyDtype as KeyDtype, float0 as float0, is_extended as is_extended
 from phalanx.core.effects import (

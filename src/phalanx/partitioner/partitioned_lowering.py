@@ -54,9 +54,11 @@ def _always(*_: object, **__: object) -> bool:
     return True
 
 
-def _draws_at_positions(words: ShapedArray, high: ShapedArray, *_: object, dtype: Any, whole: tuple) -> bool:
+def _draws_at_positions(
+    words: ShapedArray, high: ShapedArray, *_: object, dtype: Any, whole: tuple, partitionable: bool
+) -> bool:
     """Whether a rejection sampler can draw the bits of a shard from the positions of its elements in the array."""
-    return dtype.impl.in_context.bits_at is not None or (is_constant_shape(whole) and not high.ndim)
+    return dtype.impl.under(partitionable).bits_at is not None or (is_constant_shape(whole) and not high.ndim)
 
 
 def _is_integer(x: ShapedArray, **_: object) -> bool:

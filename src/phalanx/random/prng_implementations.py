@@ -58,7 +58,11 @@ class Generator(NamedTuple):
     @property
     def in_context(self) -> Generator:
         """This generator under the options of the thread."""
-        return self if self.paired is None or state.context.threefry_partitionable else self.paired
+        return self.under(state.context.threefry_partitionable)
+
+    def under(self, partitionable: bool) -> Generator:
+        """This generator under a value of the option `threefry_partitionable`."""
+        return self if self.paired is None or partitionable else self.paired
 
     def __hash__(self) -> int:
         return hash(self.name)

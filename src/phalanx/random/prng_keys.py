@@ -27,6 +27,7 @@ from phalanx.core import (
     get_aval,
     physical_aval,
     state,
+    threefry_partitionable,
     trace_to_jaxpr,
 )
 from phalanx.engine.cache import memoize
@@ -48,10 +49,11 @@ _UINT32 = np.dtype(np.uint32)
 def _program(primitive: KeyPrimitive, avals: tuple, params: tuple, partitionable: bool) -> Any:
     """Trace the function that a primitive computes on the words of its operands, under `threefry_partitionable`."""
     # Keys are lowered as arrays of words with hidden last dimensions; the function of one key is mapped over all keys.
-    fun = primitive.on_words(*avals, **dict(params))
-    for _ in range(avals[0].ndim):
-        fun = vmap(fun)
-    return trace_to_jaxpr(lambda *xs: [fun(*xs)], [physical_aval(a) for a in avals], primitive.name)
+    with threefry_partitionable(partitionable):
+        fun = primitive.on_words(*avals, **dict(params))
+        for _ in range(avals[0].ndim):
+            fun = vmap(fun)
+        return trace_to_jaxpr(lambda *xs: [fun(*xs)], [physical_aval(a) for a in avals], primitive.name)
 
 
 class KeyPrimitive(Primitive):
@@ -64,8 +66,7 @@ class KeyPrimitive(Primitive):
         """Return the function of the words of one element of each operand."""
         raise NotImplementedError
 
-    def lower(self, ctx: LoweringContext, *operands: Any, **params: Any) -> Any:
-        partitionable = state.context.threefry_partitionable
+    def lower(self, ctx: LoweringContext, *operands: Any, partitionable: bool = True, **params: Any) -> Any:
         return ctx.call(_program(self, tuple(ctx.avals_in), tuple(params.items()), partitionable), operands)[0]
 
     def sharding_rule(self, *avals: ShapedArray, shape: tuple = (), **params: Any) -> ShardingRule:
@@ -103,10 +104,25 @@ class RandomSeed(KeyPrimitive, name="random_seed"):
         return lambda seed: dtype.impl.seed(*seed_words(seed))
 
 
-class RandomSplit(KeyPrimitive, name="random_split"):
+class _CountingPrimitive(KeyPrimitive):
+    """Base of the primitives that number what they draw, which depends on the option `threefry_partitionable`.
+
+    Its value when they are applied is a parameter, since a program is lowered after the block that sets the option.
+    """
+
+    def __call__(self, keys: Any, **params: Any) -> Any:
+        params.setdefault("partitionable", state.context.threefry_partitionable)
+        return super().__call__(keys, **params)
+
+    def printed_params(self, params: dict) -> dict:
+        shown = super().printed_params(params)
+        return {name: value for name, value in shown.items() if name != "partitionable" or not value}
+
+
+class RandomSplit(_CountingPrimitive, name="random_split"):
     """Split each key into an array of keys of shape `shape`: key[*k] -> key[*k, *shape]."""
 
-    def abstract_eval(self, keys: ShapedArray, *, shape: tuple) -> Any:
+    def abstract_eval(self, keys: ShapedArray, *, shape: tuple, partitionable: bool) -> Any:
         check_keys("random.split", keys)
         return keys.with_shape((*keys.shape, *shape))
 
@@ -134,10 +150,10 @@ class RandomFoldIn(KeyPrimitive, name="random_fold_in"):
         return lambda key, value: keys.dtype.impl.fold_in(key, *seed_words(value))
 
 
-class RandomBits(KeyPrimitive, name="random_bits"):
+class RandomBits(_CountingPrimitive, name="random_bits"):
     """Draw random bits from each key: key[*k] -> uint[*k, *shape]."""
 
-    def abstract_eval(self, keys: ShapedArray, *, width: int, shape: tuple) -> Any:
+    def abstract_eval(self, keys: ShapedArray, *, width: int, shape: tuple, partitionable: bool) -> Any:
         check_keys("random.bits", keys)
         return ShapedArray((*keys.shape, *shape), np.dtype(f"uint{width}"))
 

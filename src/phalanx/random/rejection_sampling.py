@@ -24,6 +24,8 @@ from phalanx.core import (
     ShapeError,
     ShardingRule,
     get_aval,
+    state,
+    threefry_partitionable,
     trace_to_jaxpr,
 )
 from phalanx.engine import ir, memoize
@@ -32,7 +34,6 @@ from phalanx.lax.shape import dim_names
 from phalanx.random.prng_implementations import position_counters
 from phalanx.random.prng_keys import random_bits_p, split_key
 from phalanx.runtime.lowering import LoweringContext
-from phalanx.symbolic import is_constant_shape
 from phalanx.transforms import move_mapped_dim, vmap
 from phalanx.typing import Array, Shape
 
@@ -108,23 +109,13 @@ class RejectionLoop(Primitive):
         """Apply the primitive to one typed key and parameters that have the shape of the result."""
         whole = get_aval(parameters[0]).shape
         high, low = position_counters(whole)
-        return self(random_unwrap_p(key), high, low, *parameters, dtype=key.dtype, whole=whole)
-
-    def lower_per_shard(
-        self, words: ShapedArray, high: ShapedArray, *avals: ShapedArray, dtype: KeyDtype, whole: tuple
-    ) -> bool:
-        # Shards need the bits at given positions, or the whole array on each device, whose shape must then be static.
-        return dtype.impl.in_context.bits_at is not None or (is_constant_shape(whole) and not high.ndim)
+        # The option is a parameter, since a program is lowered after the block that sets it.
+        partitionable = state.context.threefry_partitionable
+        params = {"dtype": key.dtype, "whole": whole, "partitionable": partitionable}
+        return self(random_unwrap_p(key), high, low, *parameters, **params)
 
     def abstract_eval(
-        self,
-        words: ShapedArray,
-        high: ShapedArray,
-        low: ShapedArray,
-        first: ShapedArray,
-        *rest: ShapedArray,
-        dtype: KeyDtype,
-        whole: tuple,
+        self, words: ShapedArray, high: ShapedArray, low: ShapedArray, first: ShapedArray, *rest: ShapedArray, **_: Any
     ) -> ShapedArray:
         shape = (*words.shape[:-1], *low.shape)
         for aval in (first, *rest):
@@ -138,7 +129,7 @@ class RejectionLoop(Primitive):
         return first.update(weak_type=False)
 
     def sharding_rule(
-        self, words: ShapedArray, high: ShapedArray, low: ShapedArray, *rest: ShapedArray, dtype: KeyDtype, whole: tuple
+        self, words: ShapedArray, high: ShapedArray, low: ShapedArray, *rest: ShapedArray, **_: Any
     ) -> ShardingRule:
         keys, positions = dim_names(words.ndim - 1, "key "), dim_names(low.ndim)
         each = [*keys, *positions]
@@ -146,13 +137,14 @@ class RejectionLoop(Primitive):
         operands = [[*keys, "word"], positions if high.ndim else [], positions, *([each] * len(rest))]
         return ShardingRule(operands, [each], whole=["word"])
 
-    def lower(self, ctx: LoweringContext, *operands: ir.Value, dtype: KeyDtype, whole: tuple) -> ir.Value:
-        impl = dtype.impl.in_context
-        return ctx.call(_trace_loop(self, tuple(ctx.avals_in), dtype, impl.bits_at is not None, whole), operands)[0]
+    def lower(
+        self, ctx: LoweringContext, *operands: ir.Value, dtype: KeyDtype, whole: tuple, partitionable: bool
+    ) -> ir.Value:
+        return ctx.call(_trace_loop(self, tuple(ctx.avals_in), dtype, partitionable, whole), operands)[0]
 
     jvp = ZERO
 
-    def batch(self, *args: Any, dtype: KeyDtype, whole: tuple) -> tuple:
+    def batch(self, *args: Any, **params: Any) -> tuple:
         operands, dims = args[: len(args) // 2], args[len(args) // 2 :]
         size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
@@ -160,16 +152,17 @@ class RejectionLoop(Primitive):
         words, high, low, *parameters = operands
         mapped = zip((words, *parameters), (dims[0], *dims[3:]), strict=True)
         front = [move_mapped_dim(x, d, size, 0) for x, d in mapped]
-        return self(front[0], high, low, *front[1:], dtype=dtype, whole=whole), 0
+        return self(front[0], high, low, *front[1:], **params), 0
 
 
 @memoize("random.rejection_loops", 1024)
-def _trace_loop(primitive: RejectionLoop, avals: tuple, dtype: KeyDtype, draws_at: bool, whole: tuple) -> Jaxpr:
+def _trace_loop(primitive: RejectionLoop, avals: tuple, dtype: KeyDtype, partitionable: bool, whole: tuple) -> Jaxpr:
     """Trace a loop for operands of these types, which are shards of arrays of the shape `whole`.
 
     Args:
-      draws_at: whether the generator can draw the bits at given positions.
+      partitionable: the value of the option `threefry_partitionable`.
     """
+    draws_at = dtype.impl.under(partitionable).bits_at is not None  # whether it can draw the bits at given positions
 
     def draw(words: Array, high: Array, low: Array, *parameters: Array) -> Array:
         if draws_at:
@@ -181,7 +174,8 @@ def _trace_loop(primitive: RejectionLoop, avals: tuple, dtype: KeyDtype, draws_a
     # One `vmap` for each dimension of the array of keys; positions are the same for all keys.
     for _ in range(avals[0].ndim - 1):
         draw = vmap(draw, (0, None, None, *([0] * (len(avals) - 3))))
-    return trace_to_jaxpr(lambda *xs: [draw(*xs)], avals, primitive.name)
+    with threefry_partitionable(partitionable):
+        return trace_to_jaxpr(lambda *xs: [draw(*xs)], avals, primitive.name)
 
 
 def sample_until_accepted(
