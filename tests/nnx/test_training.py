@@ -334,6 +334,16 @@ def test_a_table_of_outer_modules_with_their_operations():
     assert forward >= 2 * 5 * 3 * 4 and both >= 2 * forward
 
 
+def test_tabulate_does_not_count_what_the_call_stores():
+    class Model(nnx.Module):
+        def __call__(self, x):
+            self.sow(nnx.Intermediate, "h", x)
+            return x
+
+    table = nnx.tabulate(Model(), jnp.ones(3))
+    assert "Total Parameters: 0 (0 B)" in table and "Intermediate" not in table
+
+
 def test_tabulate_can_call_another_method():
     pytest.importorskip("rich")
     rows = cells(nnx.tabulate(nnx.Embed(7, 3, rngs=nnx.Rngs(0)), jnp.ones((2, 3)), method="attend"))

@@ -115,17 +115,17 @@ class _CallRecorder:
 
 def _trace_calls(
     model: Pytree, method: str, args: tuple, kwargs: dict[str, Any], count_flops: bool, count_vjp_flops: bool
-) -> tuple[Pytree, list[CallInfo]]:
-    """Call a copy of a model with shapes; returns the copy and the rows."""
+) -> tuple[dict[int, list[tuple[Path, Variable]]], list[CallInfo]]:
+    """Call a copy of a model with shapes; returns the variables in each of its objects, itself first, and the rows."""
     graphdef, state = split_merge.split(model)
-    copies: list = []
+    variables: dict[int, list[tuple[Path, Variable]]] = {}
     rows: list = []
     # Only arrays can be abstract; other arguments, such as modes, are passed unchanged.
     arrays, rest = _separate_arrays((args, kwargs))
 
     def call(state: Any, arrays: Any) -> list:
         copy = split_merge.merge(graphdef, state)
-        copies[:] = [copy]
+        variables.update(_collect_variables(copy))  # before the call, which may add others, as `sow` does
         recorder = _CallRecorder(copy, count_flops, count_vjp_flops)
         args, kwargs = _join(arrays, rest)
         with observing(recorder):
@@ -136,7 +136,7 @@ def _trace_calls(
         return [x for x in tree_leaves(out) if hasattr(x, "aval")]
 
     eval_shape(call, state, arrays)
-    return copies[0], rows
+    return variables, rows
 
 
 def _iter_preorder(x: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, Pytree]]:
@@ -322,10 +322,9 @@ def tabulate(
             got=repr(method),
             fix="pass the name of the method to call, such as method='__call__'",
         )
-    copy, rows = _trace_calls(obj, method, input_args, input_kwargs, compute_flops, compute_vjp_flops)
+    variables, rows = _trace_calls(obj, method, input_args, input_kwargs, compute_flops, compute_vjp_flops)
     rows = [row for row in rows if (depth is None or len(row.path) <= depth) and row_filter(row)]
-    variables = _collect_variables(copy)
-    own = [v for _, v in variables[id(copy)]]
+    own = [v for _, v in next(iter(variables.values()))]
     kinds = sorted({v.counted_type() for v in own}, key=lambda k: k.__name__)
     counts = ["flops"] * compute_flops + ["vjp_flops"] * compute_vjp_flops
     header = ["path", "type", "inputs", "outputs", *counts, *(k.__name__ for k in kinds)]
