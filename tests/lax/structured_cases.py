@@ -195,13 +195,12 @@ WINDOWS = [
         window(f"{name} with holes", init, fun, R(0, 6, 7), (1, 1), (2, 3)),
     )
 ] + [
-    Case("reduce_window general", lambda m, a: m.reduce_window(a, 1.0, m.mul, (2, 2), (1, 2), "SAME"), (R(0, 4, 5),),
-         reverse=False, second=False),
+    Case("reduce_window general", lambda m, a: m.reduce_window(a, 1.0, m.mul, (2, 2), (1, 2), "SAME"), (R(0, 4, 5),)),
     Case("reduce_window sum from another start", lambda m, a: m.reduce_window(a, 2.0, m.add, (2, 2), (1, 2), "SAME"),
-         (R(0, 4, 5),), reverse=False, second=False),
+         (R(0, 4, 5),)),
     Case("reduce_window pairs", lambda m, a, b: m.reduce_window(
         (a, b), (0.0, 1.0), lambda x, y: (m.add(x[0], y[0]), m.mul(x[1], y[1])), (2,), (1,), "VALID"),
-        (R(0, 5), R(1, 5)), reverse=False, second=False),
+        (R(0, 5), R(1, 5))),
     Case("reduce_window integers", lambda m, a: m.reduce_window(a, 0, m.add, (2,)), (ints(1, 2, 3, 4),), derivative=False),
     Case("reduce_window complex sum", lambda m, a: m.reduce_window(a, 0j, m.add, (2,), (2,), "SAME"), (C(0, 5),)),
 ]  # fmt: skip

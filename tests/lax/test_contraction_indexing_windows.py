@@ -203,13 +203,6 @@ ERRORS = [
         "  Fix: use 1 (no padding: (0, 0)) for dimensions without a window.",
     ),
     (
-        lambda: phalanx.grad(lambda x: lax.reduce_sum(lax.reduce_window(x, 1.0, lax.mul, (2,)), (0,)))(ones(2)),
-        RuleError,
-        "primitive reduce_window: expected a transpose rule, got none.\n  Fix: the derivative of a general window "
-        "reduction runs forward only; use sum, max or min, or phalanx.jvp or jacfwd (the rules of reduce_window are in "
-        "phalanx.lax.windows.reduce_window).",
-    ),
-    (
         lambda: lax.fft(ones(4).astype(np.complex64), "RFFT", (4,)),
         DTypeError,
         "lax.fft operand: expected f32 or f64 for RFFT, got c64[4].\n  Fix: convert the operand to f32 or f64 with lax.convert_element_type.",

@@ -39,7 +39,7 @@ from phalanx.lax.elementwise import (
 from phalanx.lax.indexing.static_slice import pad_p, slice_p
 from phalanx.lax.shape import check_dims, dim_names, rev_p, shift_past_batch
 from phalanx.lax.shape.concatenate import concatenate_p
-from phalanx.lax.windows.reduce_window import emit_symbolic_windows
+from phalanx.lax.windows.symbolic_windows import emit_symbolic_windows
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.symbolic import is_symbolic, max_dim
 from phalanx.transforms.jvp_trace import jvp_flat

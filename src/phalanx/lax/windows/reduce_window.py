@@ -2,8 +2,8 @@
 
 `reduce_window` by a sum, maximum or minimum has a primitive of its own; any other function is a parameter of
 `reduce_window_p`. The derivative of an extremum selects an element of each window (`select_and_gather_add`), and its
-transpose scatters into these elements (`select_and_scatter_add`). Called by pooling layers; cumulative operations of
-symbolic length emit their windows with `emit_symbolic_windows`.
+transpose scatters into these elements (`select_and_scatter_add`). The derivative of another function is that of a
+reduction of the elements of each window. Called by pooling layers.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ from phalanx.core import (
     cached_on_jaxpr,
     dtypes,
     get_aval,
-    instantiate,
     run_jaxpr,
     trace_to_jaxpr,
 )
 from phalanx.engine import hlo, ir, memoize
-from phalanx.lax.elementwise import add, dtype_kind, emit_compare, max_p, min_p, sub
+from phalanx.lax.elementwise import add, dtype_kind, emit_compare, max_p, min_p, or_p, select, sub
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, scatter_add
+from phalanx.lax.indexing.static_slice import pad_p, slice_p
+from phalanx.lax.reductions.reduce import reduce_by_halves
 from phalanx.lax.shape import add_dim, dim_names, insert_dim, move_dim, reshape, zeros
+from phalanx.lax.shape.concatenate import concatenate_p
 from phalanx.lax.shape.iota_and_full import full, iota
+from phalanx.lax.windows.symbolic_windows import emit_symbolic_windows
 from phalanx.lax.windows.window_shape import (
     Padding,
     cotangent_padding,
@@ -45,9 +48,9 @@ from phalanx.lax.windows.window_shape import (
     num_windows,
     padtype_to_pads,
 )
-from phalanx.runtime import LoweringContext, dynamic_shapes, emit_function
+from phalanx.runtime import LoweringContext
 from phalanx.symbolic import dilate, is_constant_shape, static_size
-from phalanx.transforms import jvp
+from phalanx.transforms import jvp_flat
 from phalanx.tree import tree_flatten, tree_leaves, tree_unflatten
 from phalanx.typing import DimSize, PyTree
 
@@ -60,38 +63,6 @@ _NO_WINDOW: dict[str, Any] = {
     "window_dilation": 1,
 }
 WINDOW = tuple(_NO_WINDOW)
-
-
-def emit_symbolic_windows(
-    ctx: LoweringContext,
-    xs: Sequence[Any],
-    initial: Sequence[Any],
-    window: dict[str, Sequence[Any]],
-    program: Jaxpr,
-    avals: Sequence[ShapedArray],
-) -> list:
-    """Emit a windowed reduction whose window or padding depends on dimension variables, by a jaxpr of scalars."""
-    module, ndim = ctx.module, avals[0].ndim
-    # The reduction is a function of scalars, and is called by XLA with these alone. So it takes neither dimension
-    # variables nor the index of the platform as leading arguments.
-    saved = module.variables, module.platforms
-    module.variables, module.platforms = (), module.platforms[:1]
-    try:
-        body = module.add_function(("scalars", program), "window", lambda name: emit_function(module, program, name))
-    finally:
-        module.variables, module.platforms = saved
-    padding = dynamic_shapes.sizes(ctx, [n for pair in window["padding"] for n in pair])
-    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
-    numbers = [dynamic_shapes.sizes(ctx, window.get(name) or (1,) * ndim) for name in names]
-    pad_table = ctx.reshape(padding, ShapedArray((ndim, 2), dynamic_shapes.SCALAR.dtype))
-    called = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(body.name.value)])
-    return dynamic_shapes.custom_call(
-        ctx,
-        "stablehlo.dynamic_reduce_window",
-        [*xs, *initial, *numbers, pad_table],
-        avals,
-        {"called_computations": called},
-    )
 
 
 def _window_shape(where: str, x: ShapedArray, window: dict) -> tuple:
@@ -394,16 +365,20 @@ class ReduceWindow(Primitive, name="reduce_window", multiple=True):
         return list(op.results)
 
     def jvp(self, primals, tangents, *, program, **window):
-        num = len(primals) // 2
-        # The reduction works on pairs, so each element needs a tangent, even if it is zero.
-        dots = [instantiate(t) for t in tangents]
-        pairs = [*primals[:num], *dots[:num], *primals[num:], *dots[num:]]
-        out = self(*pairs, program=_tangent_program(program), **window)
-        return out[:num], out[num:]
+        avals = self.abstract_eval(*map(get_aval, primals), program=program, **window)
+        if 0 in avals[0].shape:
+            return self(*primals, program=program, **window), list(map(Zero.like, avals))
 
-    transpose = Undefined(
-        "the derivative of a general window reduction runs forward only; use sum, max or min, or phalanx.jvp or jacfwd"
-    )
+        def reduce_elements(*args: Any) -> list:
+            xs, inits = args[: len(avals)], args[len(avals) :]
+            # XLA skips padding and the holes of a base dilation, whatever the initial value is.
+            xs, starts = [*xs, full(np.shape(xs[0]), True)], [*inits, False]
+            elements = [_window_elements(x, v, avals[0].shape, **window) for x, v in zip(xs, starts, strict=True)]
+            return reduce_by_halves(_skipping(program), tuple(range(avals[0].ndim)), elements, [*inits, True])[:-1]
+
+        return jvp_flat(reduce_elements, primals, tangents)
+
+    transpose = Undefined("its derivative consists of other primitives, which have transposes")
 
     def batch(self, *args, program, **window):
         half = len(args) // 2
@@ -429,17 +404,44 @@ reduce_window_p = ReduceWindow()
 
 
 @cached_on_jaxpr
-def _tangent_program(program: Jaxpr) -> Any:
-    """The jaxpr that reduces pairs of a value and a tangent. It is associative if the reduction of values is."""
-    num = len(program.invars) // 2
-    left, right = program.in_avals[:num], program.in_avals[num:]
+def _skipping(program: Jaxpr) -> Any:
+    """The reduction of values and of a flag whether they count, by a jaxpr that reduces values that all count."""
+    num = len(program.outvars)
+    avals = [*program.in_avals[:num], ShapedArray((), np.dtype(bool))]
 
     def step(*args: Any) -> list:
-        a, a_dot, b, b_dot = (args[i * num : (i + 1) * num] for i in range(4))
-        y, y_dot = jvp(lambda *xs: run_jaxpr(program, *xs), (*a, *b), (*a_dot, *b_dot))
-        return [*y, *y_dot]
+        (*a, a_counts), (*b, b_counts) = args[: num + 1], args[num + 1 :]
+        both = run_jaxpr(program, *a, *b)
+        found = [select(a_counts, select(b_counts, z, x), y) for x, y, z in zip(a, b, both, strict=True)]
+        return [*found, or_p(a_counts, b_counts)]
 
-    return trace_to_jaxpr(step, [*left, *left, *right, *right], "reduce_window_jvp")
+    return trace_to_jaxpr(step, [*avals, *avals], "reduce_window_elements")
+
+
+def _window_elements(
+    x: Any,
+    init: Any,
+    windows: Sequence[DimSize],
+    window_dimensions: Sequence[DimSize],
+    window_strides: Sequence[int],
+    padding: Sequence[tuple],
+    base_dilation: Sequence[int],
+    window_dilation: Sequence[int],
+) -> Any:
+    """The elements of all windows: any[*x] -> any[*window_dimensions, *windows]."""
+    x = pad_p(x, init, config=tuple([(lo, hi, n - 1) for (lo, hi), n in zip(padding, base_dilation, strict=True)]))
+    ndim, columns = x.ndim, zip(windows, window_dimensions, window_strides, window_dilation, strict=True)
+    # One dimension after another, from the last to the first, so that a window of many elements takes few slices.
+    for d, (count, size, stride, dilation) in reversed(list(enumerate(columns))):
+        at = x.ndim - ndim + d
+        ends = [0] * x.ndim, list(x.shape), [1] * x.ndim
+        parts = []
+        for start in range(0, size * dilation, dilation):
+            for values, value in zip(ends, (start, start + (count - 1) * stride + 1, stride), strict=True):
+                values[at] = value
+            parts.append(add_dim(slice_p(x, **dict(zip(("starts", "stops", "strides"), map(tuple, ends)))), 0, 1))
+        x = concatenate_p(*parts, dim=0)
+    return x
 
 
 _MONOIDS = {
@@ -531,8 +533,9 @@ def reduce_window(
       window_dilation: the distance of neighbouring elements of the window; 1 by default.
 
     Returns:
-      An array, or a tree of arrays, with one element for each position of the window. Sums, maxima and minima that
-      start from their identity (0, -inf, inf) can be differentiated in both modes, other functions in forward mode.
+      An array, or a tree of arrays, with one element for each position of the window. The derivatives
+      of sums, maxima and minima that start from their identity (0, -inf, inf) take no more memory; those of other
+      functions store each window.
 
     Raises:
       ShapeError: an argument does not have one entry for each dimension.
