@@ -134,6 +134,16 @@ def test_a_program_for_one_device_accepts_arguments_sharded_over_explicit_axes()
     assert grad.sharding.is_equivalent_to(x.sharding, 2)
 
 
+def test_an_exported_sum_of_terms_is_unreduced_after_a_call():
+    mesh = phalanx.make_mesh((2,), ("data",), axis_types=(AxisType.Explicit,))
+    x, y = (phalanx.device_put(X, NamedSharding(mesh, spec)) for spec in (P(None, "data"), P("data", None)))
+    spec = P(None, None, unreduced={"data"})
+    found = export.export(phalanx.jit(lambda x, y: jnp.einsum("ab,bc->ac", x, y, out_sharding=spec)))(x, y)
+    out = found.call(x, y)
+    assert out.sharding == NamedSharding(mesh, spec)
+    np.testing.assert_allclose(phalanx.reshard(out, P(None, None)), X @ X, rtol=1e-5)
+
+
 def test_exporting_for_devices_that_are_not_attached():
     pod = AbstractMesh((16, 4), ("data", "model"))
     rows, columns = NamedSharding(pod, P("data")), NamedSharding(pod, P(None, "model"))

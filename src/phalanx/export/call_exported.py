@@ -43,6 +43,7 @@ from phalanx.lax.sharding.out_sharding import drop_type_sharding
 from phalanx.lax.sharding_constraint import constrain
 from phalanx.runtime.lowering import LoweringContext
 from phalanx.sharding import Mesh, NamedSharding
+from phalanx.spmd import jit
 from phalanx.symbolic import evaluate, is_symbolic, same_dim
 from phalanx.tree import equality_errors, tree_flatten, tree_unflatten
 from phalanx.typing import Array, PyTree
@@ -173,24 +174,27 @@ def make_call(exported: ExportedProgram) -> Callable[[tuple[Any, ...], dict[str,
         if tree != exported.in_tree:
             raise structure_error(exported, args, kwargs)
         try:
-            mesh = next((s.mesh for x in leaves if (s := get_aval(x).type_sharding) is not None), None)
+            is_typed = any(get_aval(x).type_sharding is not None for x in leaves)
         except ArgumentTypeError:
             raise not_an_array_error(exported, leaves) from None
-        if mesh is None:
+        if not is_typed:
             return tree_unflatten(exported.out_tree, function(*leaves))
+        return tree_unflatten(exported.out_tree, call_typed(*leaves))
+
+    # Compiled as a whole: between the call and `_reshard_results`, no type says that a result is a sum of terms.
+    @jit
+    def call_typed(*leaves: Any) -> list[Array]:
         # Artifacts record shardings over Explicit mesh axes per argument, and not in types. Types therefore lose them
         # before the call, and the types of the results regain those of the artifact.
-        results = function(*map(drop_type_sharding, leaves))
-        return tree_unflatten(exported.out_tree, _reshard_results(exported, results, leaves, mesh))
+        return _reshard_results(exported, function(*map(drop_type_sharding, leaves)), leaves)
 
     return call
 
 
-def _reshard_results(
-    exported: ExportedProgram, results: Sequence[Array], leaves: Sequence[Array], mesh: Mesh
-) -> list[Array]:
+def _reshard_results(exported: ExportedProgram, results: Sequence[Array], leaves: Sequence[Array]) -> list[Array]:
     """Give results the exported sharding in their types, where it names Explicit axes of the program's mesh."""
     out = []
+    mesh = next(s.mesh for x in leaves if (s := get_aval(x).type_sharding) is not None)
     sizes = choose_mesh_sizes(exported, mesh.shape, mesh.size, f"call of exported {exported.fun_name}")
     for y, stored in zip(results, exported.out_shardings, strict=True):
         if isinstance(stored, NamedSharding) and (sizes or stored.mesh.shape) == mesh.shape:
