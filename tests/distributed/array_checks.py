@@ -285,6 +285,19 @@ def copies():
     _same(copy.deepcopy(phalanx.device_put(A, R)), A)
 
 
+def arrays_on_a_device_of_another_process():
+    mesh = Mesh(np.array(DEVICES[:1]), ("x",))
+    x = phalanx.device_put(A, NamedSharding(mesh, P("x")))
+    results = [x * 2, phalanx.jit(jnp.sin)(x), x[0], x.copy()]
+    if OWN == 0:
+        _same(results[0], A * 2)
+        return
+    assert not any(y.addressable_shards for y in results)
+    assert repr(x) == str(x) == "Array(f32[8,8], sharding=NamedSharding(Mesh('x': 1), P('x',)))"
+    with pytest.raises(phalanx.errors.ArgumentError, match=r"process_allgather, or read x\.addressable_shards"):
+        np.asarray(x)
+
+
 def reading_and_printing():
     total = _put(A).sum()
     assert float(total) == A.sum() and total.is_fully_replicated and repr(total) == "Array(2016., dtype=float32)"

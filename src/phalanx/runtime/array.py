@@ -318,8 +318,24 @@ class Array(Operators, metaclass=_ArrayMeta):
         try:
             self._host = self._assemble()
         except XlaRuntimeError as error:
+            self._check_readable()
             raise unwrap_callback_error(error) from None
         return self._host
+
+    @property
+    def _is_readable(self) -> bool:
+        """Whether this process has all shards of the array, or a replica of it."""
+        sharding = self.sharding
+        return sharding.is_fully_addressable or bool(sharding.is_fully_replicated and sharding.addressable_devices)
+
+    def _check_readable(self) -> None:
+        if not self._is_readable:
+            raise ArgumentError(
+                "conversion to a NumPy array",
+                expected="an array whose shards are all on this process's devices",
+                got=f"{self.aval.str_short()} with {self.sharding}",
+                fix="gather it with multihost_utils.process_allgather, or read x.addressable_shards",
+            )
 
     def _assemble(self) -> np.ndarray:
         buffer = self._live()
@@ -333,14 +349,7 @@ class Array(Operators, metaclass=_ArrayMeta):
                 got=f"{self.aval.str_short()} with {sharding}",
                 fix="reshard it to a spec without unreduced axes: phalanx.reshard(x, P())",
             )
-        is_here = sharding.is_fully_replicated and sharding.addressable_devices
-        if not sharding.is_fully_addressable and not is_here:
-            raise ArgumentError(
-                "conversion to a NumPy array",
-                expected="an array whose shards are all on this process's devices",
-                got=f"{self.aval.str_short()} with {sharding}",
-                fix="gather it with multihost_utils.process_allgather, or read x.addressable_shards",
-            )
+        self._check_readable()
         if sharding.is_fully_replicated:
             return buffers.to_host(buffers.replica(buffer))
         # One replica of each shard: reading all replicas would transfer the same data several times.
@@ -484,7 +493,7 @@ class Array(Operators, metaclass=_ArrayMeta):
     def __repr__(self) -> str:
         if self.is_deleted():
             return f"Array({self.aval.str_short()}, deleted)"
-        if not (self.is_fully_addressable or self.is_fully_replicated):
+        if not self._is_readable:
             return f"Array({self.aval.str_short()}, sharding={self.sharding})"
         if isinstance(self.dtype, dtypes.KeyDtype):
             return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._assemble()}"
@@ -499,8 +508,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         return f"Array({body}{shape},{' ' * (6 if is_long else 1)}{last})"
 
     def __str__(self) -> str:
-        is_elsewhere = not (self.is_fully_addressable or self.is_fully_replicated)
-        if self.is_deleted() or is_elsewhere or isinstance(self.dtype, dtypes.KeyDtype) or self.sharding.unreduced_over:
+        if self.is_deleted() or not self._is_readable or isinstance(self.dtype, dtypes.KeyDtype) or self.sharding.unreduced_over:
             return repr(self)
         return str(self._value)
 

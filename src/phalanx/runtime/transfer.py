@@ -84,7 +84,7 @@ def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
     aval, sharding, committed = type.buffer_aval, type.sharding, type.committed
     dtype = aval.dtype
     # The common case has its own function without loops: it runs for each scalar and host argument.
-    if sharding.num_devices == 1:
+    if sharding.num_devices == 1 and sharding.is_fully_addressable:
         (device,) = sharding.device_set
 
         def send(x: np.ndarray) -> buffers.Buffer:
@@ -171,7 +171,7 @@ def move(x: Array, sharding: Any, committed: bool) -> Array:
         raise deleted_error(x)
     if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, physical_aval(held.aval).ndim):
         return Array(buffers.with_sharding(x._buffer, wanted.buffer_aval, sharding), wanted)
-    if len(held.sharding.device_set) == 1 and len(sharding.device_set) == 1:
+    if len(held.sharding.device_set) == 1 and len(sharding.device_set) == 1 and sharding.is_fully_addressable:
         return Array(buffers.copy_to_devices([x._buffer], [sharding])[0], wanted)
     return reshard(x, wanted)
 
