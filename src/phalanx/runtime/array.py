@@ -508,7 +508,8 @@ class Array(Operators, metaclass=_ArrayMeta):
         return f"Array({body}{shape},{' ' * (6 if is_long else 1)}{last})"
 
     def __str__(self) -> str:
-        if self.is_deleted() or not self._is_readable or isinstance(self.dtype, dtypes.KeyDtype) or self.sharding.unreduced_over:
+        is_key = isinstance(self.dtype, dtypes.KeyDtype)
+        if self.is_deleted() or not self._is_readable or is_key or self.sharding.unreduced_over:
             return repr(self)
         return str(self._value)
 
