@@ -73,14 +73,18 @@ def measure_axes(shape: Mapping[Hashable, int], machine: Machine, grouping: Sequ
 
 
 class _Milp:
-    """A mixed-integer linear program under construction: variables between 0 and 1, and rows between bounds."""
+    """A mixed-integer linear program under construction: variables between 0 and 1, and rows between bounds.
 
-    def __init__(self) -> None:
+    Args:
+      solved: the points that were found for other programs. Coordinate descent comes to the same program again.
+    """
+
+    def __init__(self, solved: dict[Hashable, np.ndarray]) -> None:
         self.costs: list[float] = []
         self.is_integer: list[bool] = []
         self.upper: list[float] = []
-        self._entries: list[tuple[float, int, int]] = []  # coefficient, row, column
-        self._bounds: tuple[list[float], list[float]] = ([], [])
+        self._rows: dict[tuple[Sequence[tuple[int, float]], float, float], None] = {}  # without those that are equal
+        self._solved = solved
 
     def add_variable(self, cost: float = 0.0, is_integer: bool = True, upper: float = 1.0) -> int:
         self.costs.append(cost)
@@ -90,9 +94,7 @@ class _Milp:
 
     def add_row(self, terms: Sequence[tuple[int, float]], low: float, high: float) -> None:
         """Require low <= sum of coefficient x variable <= high."""
-        self._entries += [(coefficient, len(self._bounds[0]), variable) for variable, coefficient in terms]
-        self._bounds[0].append(low)
-        self._bounds[1].append(high)
+        self._rows[tuple(terms), low, high] = None
 
     def solve(self, seconds: float) -> np.ndarray | None:
         """The best point that is found in that time; None if there is none."""
@@ -101,19 +103,24 @@ class _Milp:
 
         if not self.costs:
             return np.zeros(0)
-        values, rows, columns = np.array(self._entries).reshape(-1, 3).T
-        matrix = coo_matrix(
-            (values, (rows.astype(int), columns.astype(int))), shape=(len(self._bounds[0]), len(self.costs))
-        ).tocsr()
+        known = tuple(self.costs), tuple(self.upper), tuple(self.is_integer), tuple(self._rows)
+        if known in self._solved:
+            return self._solved[known]
+        entries = [(c, n, variable) for n, (terms, _, _) in enumerate(self._rows) for variable, c in terms]
+        values, rows, columns = np.array(entries).reshape(-1, 3).T
+        matrix = coo_matrix((values, (rows.astype(int), columns.astype(int))), (len(self._rows), len(self.costs)))
+        bounds = np.array([(low, high) for _, low, high in self._rows]).reshape(-1, 2)
         costs = np.array(self.costs)
         found = milp(
             costs * (1e3 / max(np.abs(costs).max(), 1e-30)),  # HiGHS has absolute tolerances
-            constraints=LinearConstraint(matrix, *map(np.array, self._bounds)),
+            constraints=LinearConstraint(matrix.tocsr(), *bounds.T),
             integrality=np.array(self.is_integer, int),
             bounds=Bounds(0, np.array(self.upper)),
             # The limit of nodes, unlike that of time, is the same on every machine.
             options={"time_limit": max(seconds, 0.1), "mip_rel_gap": _GAP, "node_limit": _MAX_NODES},
         )
+        if found.x is not None:
+            self._solved[known] = found.x
         return found.x
 
     def solve_with_slack(self, slack: int, seconds: float) -> np.ndarray | None:
@@ -166,6 +173,7 @@ class Solver:
     memory: float | None
     deadline: float
     _sent: dict[AxisNames, list[tuple[Value, float]]] = field(default_factory=dict)
+    _solved: dict[Hashable, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         graph = self.graph
@@ -271,7 +279,7 @@ class _AxisProblem:
     def __init__(
         self, solver: Solver, axis: Axis, others: Mapping[AxisNames, set[DimClass]], memory: float | None
     ) -> None:
-        self._solver, self._axis, self.milp = solver, axis, _Milp()
+        self._solver, self._axis, self.milp = solver, axis, _Milp(solver._solved)
         sizes = {a.name: a.size for a in solver.axes}
         parts: dict[DimClass, int] = {}
         for name, split in others.items():

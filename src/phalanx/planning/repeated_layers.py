@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from phalanx.spmd.program_graph import ProgramGraph, Value
 
 # How far from a value operations are compared. Layers at both ends of the program differ from the others up to there.
-_DISTANCE = 6
+_DISTANCE = 4
 
 
 def tie_repeated_layers(graph: ProgramGraph) -> None:
