@@ -84,6 +84,7 @@ def test_a_plugin_without_a_gpu_is_a_warning_unless_it_was_asked_for(tmp_path):
     plugin = tmp_path / "jax_plugins" / "xla_cuda13" / "xla_cuda_plugin.so"
     plugin.parent.mkdir(parents=True)
     plugin.write_bytes(b"no shared object")
+    kernels = tmp_path / "jax_cuda13_plugin" / "__init__.py"
 
     def run(code, **environment):
         environment |= {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}
@@ -91,6 +92,10 @@ def test_a_plugin_without_a_gpu_is_a_warning_unless_it_was_asked_for(tmp_path):
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
         return done.stdout + done.stderr
 
+    # The plugin alone is installed for plans, on machines without a GPU.
+    assert run("print(client.default_backend())") == "cpu\n"
+    kernels.parent.mkdir()
+    kernels.touch()
     text = run("print(client.default_backend())")
     assert "RuntimeWarning: cuda is installed but not used: the platform cuda: expected" in text
     assert text.endswith("cpu\n") or "cpu\n" in text

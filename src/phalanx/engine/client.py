@@ -252,7 +252,7 @@ def _allowed_platforms() -> tuple[str, ...]:
     named = _Clients.settings.platforms
     if named is None:
         named = tuple(p.strip() for p in (_env_platforms() or "").split(",") if p.strip())
-    return tuple(map(platform_name, named)) or (("cpu",) if cuda.plugin_path() is None else ("cuda", "cpu"))
+    return tuple(map(platform_name, named)) or (("cuda", "cpu") if cuda.runs_programs() else ("cpu",))
 
 
 def default_backend() -> str:

@@ -27,6 +27,11 @@ def plugin_path() -> str | None:
     return next(filter(os.path.exists, (os.path.join(root, name) for root in roots for name in names)), None)
 
 
+def runs_programs() -> bool:
+    """Whether GPUs are meant to run programs: the plugin alone is installed for `phalanx.plan`, which compiles only."""
+    return plugin_path() is not None and _kernels_package() is not None
+
+
 class Plugin:
     """The plugin, loaded and initialized.
 
@@ -60,8 +65,12 @@ class Plugin:
 
 def _extension() -> Any | None:
     """Load the extension of the kernels' package; None where only the plugin is installed."""
-    name = next(filter(importlib.util.find_spec, (f"jax_cuda{major}_plugin" for major in _MAJOR_VERSIONS)), None)
+    name = _kernels_package()
     return None if name is None else importlib.import_module(f"{name}.cuda_plugin_extension")
+
+
+def _kernels_package() -> str | None:
+    return next(filter(importlib.util.find_spec, (f"jax_cuda{major}_plugin" for major in _MAJOR_VERSIONS)), None)
 
 
 def _find_api(path: str) -> Any:
