@@ -60,7 +60,6 @@ def plan_step(place: Place) -> tuple[Plan, Any]:
     )  # fmt: skip
     auto = AUTO(mesh, target=place.target)
     step = partial(train_step, total=500, forward=partial(forward, dtype=config.dtype))
-    step.__name__ = "step"  # type: ignore[attr-defined]
     outs = (auto, NamedSharding(mesh, P()))
     lowered = phalanx.jit(step, in_shardings=(auto, auto), out_shardings=outs, donate_argnums=0).lower(state, batch)
     return given, lowered.auto

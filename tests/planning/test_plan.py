@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -276,6 +277,13 @@ def test_a_function_of_modules_is_planned_with_the_names_of_their_parameters():
     (c,) = found.collectives
     assert (c.kind, c.bytes, c.axes) == ("all-reduce", 4 * (64 * 256 + 256), ("data",))
     assert "time in all" not in str(found)  # without a target there are no times
+
+
+def test_a_partial_is_planned_under_the_name_of_its_function():
+    def scaled(x, factor):
+        return factor * x
+
+    assert phalanx.plan(partial(scaled, factor=2.0), shape((8,))).name == "scaled"
 
 
 def test_arrays_are_planned_by_their_types_and_other_leaves_stay():

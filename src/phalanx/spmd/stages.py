@@ -62,6 +62,7 @@ from phalanx.spmd.sharding_resolution import (
     prefer_declared_shardings,
     resolve_shardings,
 )
+from phalanx.transforms import function_name
 from phalanx.tree import PyTreeDef, equality_errors, tree_unflatten, treedef_children
 from phalanx.tree.key_paths import leaf_path
 
@@ -120,7 +121,7 @@ class Traced:
         signature: Signature,
     ):
         # Only the name: the function refers to its stages, and a cycle would keep both alive until garbage collection.
-        self.fun_name = getattr(fun, "__name__", "fn")
+        self.fun_name = function_name(fun)
         self.program = program
         self.out_tree = out_tree
         self._settings = settings
