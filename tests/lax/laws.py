@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import functools
 import itertools
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from phalanx.test_util import check_grads
 from tests.lax.cases import Case
-from tests.meshes import auto_mesh
 
 import phalanx
-import phalanx.numpy as jnp
 from phalanx.core.aval import get_aval
 from phalanx.core.primitive import REQUIRED, ShardingRule, Undefined, infer_result
-from phalanx.sharding import NamedSharding, P
 
 COMBINE = {
     "sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply, "and": np.bitwise_and,
@@ -148,38 +144,6 @@ def check_roles(case: Case) -> None:
         assert in_results or name in roles.reduced, f"roles: {name!r} is lost, and neither reduced nor whole"
         if sizes[name] >= 2:
             _check_split(case, roles, name, sizes[name], whole)
-
-
-def check_uneven(case: Case) -> None:
-    """Split operands over more devices than divide them: values and gradients are those of one device.
-
-    The number of devices and the split dimensions depend on the name of the case only.
-    """
-    random = np.random.default_rng(zlib.crc32(case.id.encode()))
-    count = int(random.integers(2, 9))
-    mesh = auto_mesh((count,), ("x",), devices=phalanx.devices()[:count])
-    varied = [i for i, a in enumerate(case.args) if a.dtype.kind == "f" and (case.wrt is None or i in case.wrt)]
-
-    def loss(inexact: Sequence, *args: Any) -> Any:
-        args = tuple([inexact[varied.index(i)] if i in varied else a for i, a in enumerate(args)])
-        out = [y for y in apply(case, *args) if np.dtype(y.dtype).kind in "fc"]
-        return sum(jnp.sum(jnp.cos(jnp.real(y))) for y in out)
-
-    @phalanx.jit
-    def program(*args: Any) -> list:
-        gradients = phalanx.grad(loss)([args[i] for i in varied], *args) if case.order and varied else []
-        return [*apply(case, *args), *gradients]
-
-    split = [
-        phalanx.device_put(a, NamedSharding(mesh, P(*["x" if d == dim else None for d in range(a.ndim)])))
-        for a, dim in ((a, random.integers(a.ndim) if a.ndim else None) for a in case.args)
-    ]
-    for a, x in zip(case.args, split, strict=True):
-        close("an operand put on the mesh", x, a)
-        sizes = [-(-n // (count if axes else 1)) for n, axes in zip(x.shape, x.sharding.spec, strict=False)]
-        assert max(shard.data.size for shard in x.addressable_shards) <= np.prod(sizes, initial=1)
-    for i, (got, want) in enumerate(zip(program(*split), program(*case.args), strict=True)):
-        close(f"over {count} devices: result {i}", got, want, 1e-4 if want.dtype.itemsize < 8 else 1e-8)
 
 
 def check_program_sharding_rule(fun: Any, args: Sequence[np.ndarray]) -> Any:

@@ -435,3 +435,27 @@ def test_checkpoints_exports_and_modules_take_uneven_shardings(mesh, tmp_path):
         nnx.jit(lambda m, o, t: o.update(m, nnx.grad(lambda m: (m(t) ** 2).sum())(m)))(table, optimizer, np.arange(9))
     moments = [leaf for leaf in phalanx.tree.leaves(nnx.state((table, optimizer))) if leaf.shape == (17, 4)]
     assert len(moments) >= 3 and all(largest_shard(leaf) == 12 for leaf in moments)
+
+
+def test_results_of_uneven_operands_that_compete_for_axes_are_not_replicated():
+    square = auto_mesh((4, 2), "xy")
+    x, y = (phalanx.device_put(values(8, 13), NamedSharding(square, P(*spec))) for spec in ("yx", "xy"))
+    got = phalanx.jit(lambda x, y: x * y + x)(x, y)
+    assert got.sharding is x.sharding and collectives(lambda x, y: x * y + x, x, y).bytes < 300  # of 416 in all
+    np.testing.assert_allclose(got, values(8, 13) ** 2 + values(8, 13), rtol=1e-5)
+
+
+def test_dimensions_of_one_element_keep_their_sharding(mesh):
+    columns = NamedSharding(mesh, P(None, "x"))
+    w = phalanx.device_put(values(16, 1), columns)
+    gradient = phalanx.jit(phalanx.grad(lambda w: jnp.sum(w**2)))
+    assert gradient(w).sharding is columns and collectives(gradient, w).bytes == 0
+    np.testing.assert_allclose(gradient(w), 2 * values(16, 1))
+
+
+def test_one_update_for_many_devices_is_scattered_once(mesh):
+    index, update = (
+        phalanx.device_put(v, NamedSharding(mesh, P("x"))) for v in (np.array([1]), np.full((1, 2), 5, np.float32))
+    )
+    got = phalanx.jit(lambda x, i, u: x.at[i].max(u))(-np.ones((4, 2), np.float32), index, update)
+    np.testing.assert_array_equal(got, [[-1, -1], [5, 5], [-1, -1], [-1, -1]])

@@ -119,9 +119,10 @@ def _pad_updates(
     The added indices are out of bounds and the added updates are identity elements, so neither changes the result.
     """
     i_aval, u_aval = indices[1], updates[1]
+    smallest = 1 if ctx.module.has_uneven else 2  # of the sizes that may be split
     high = [
         -n % ctx.module.num_partitions
-        if isinstance(n, int) and n > 1 and d not in numbers.scatter_indices_batching_dims
+        if isinstance(n, int) and n >= smallest and d not in numbers.scatter_indices_batching_dims
         else 0
         for d, n in enumerate(i_aval.shape[:-1])
     ]

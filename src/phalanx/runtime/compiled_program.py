@@ -370,10 +370,9 @@ def _choose_results(lowered: LoweredProgram) -> list:
         if None in module.chosen_results.values():
             raise
     chosen = _name_results(lowered, [module.chosen_results.get(i) for i in range(len(lowered.out_shardings))])
-    shapes = [physical_aval(v.aval).shape for v in lowered.program.outvars]
     return [
-        s if declared is not None or (s is not None and s.shard_shape(shape) != shape) else None
-        for s, declared, shape in zip(chosen, lowered.out_shardings, shapes, strict=True)
+        s if declared is not None or (s is not None and not s.is_fully_replicated) else None
+        for s, declared in zip(chosen, lowered.out_shardings, strict=True)
     ]
 
 

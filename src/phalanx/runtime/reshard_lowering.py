@@ -130,11 +130,16 @@ def align_operands(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArra
     kept = max(known, key=lambda it: it[:2])[2] if known else None
     if kept is None or module.is_portable or module.manual is not None:
         return operands, kept
-    resharded = [
-        _emit_reshard(ctx, x, aval_of(i), kept) if _are_incompatible(s, kept) else x
-        for i, (x, s) in enumerate(zip(operands, held, strict=True))
-    ]
-    return resharded, kept
+
+    def align(i: int, x: ir.Value, s: Any) -> ir.Value:
+        if not _are_incompatible(s, kept):
+            return x
+        aval = aval_of(i)
+        # The partitioner would replicate uneven operands.
+        is_even = _pad_for(aval.shape, [s, kept]) == aval.shape
+        return _emit_reshard(ctx, x, aval, kept) if is_even else reshard_to(ctx, x, aval, kept)
+
+    return [align(i, x, s) for i, (x, s) in enumerate(zip(operands, held, strict=True))], kept
 
 
 def _are_incompatible(a: Any, b: NamedSharding) -> bool:

@@ -1,0 +1,156 @@
+"""The law of uneven sizes: operands of any size, split over any mesh, give the values and gradients of one device.
+
+A case of the other laws is drawn again in other sizes: its sharding rule tells which dimensions have one size. Several
+cases are compiled as one program, since compiling takes nearly all of the time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+from tests.lax.cases import Case
+from tests.lax.laws import apply, close, localized
+from tests.meshes import auto_mesh
+
+import phalanx
+import phalanx.numpy as jnp
+from phalanx.core.aval import get_aval
+from phalanx.core.primitive import Undefined, infer_result
+from phalanx.sharding import NamedSharding, P
+from phalanx.testing import collectives
+
+MESHES = [(1,), (2,), (3,), (4,), (5,), (6,), (7,), (8,), (2, 2), (2, 3), (4, 2), (2, 4)]
+
+
+def check_uneven(cases: Sequence[Case], random: Random) -> None:
+    """Check the law for some cases, in sizes from 0 to 20 and on a mesh of 1 to 8 devices that `random` draws.
+
+    No shard is larger than its share, rounded up. The collectives send at most as many bytes as those of the next
+    sizes that the mesh divides, where the primitives take these.
+    """
+    sizes = random.choice(MESHES)
+    mesh = auto_mesh(sizes, "xy"[: len(sizes)], devices=phalanx.devices()[: np.prod(sizes)])
+    cases = [resize(case, lambda _: random.randint(0, 20)) for case in cases]
+    placed = [place(case, mesh, random) for case in cases]
+    drawn = [(case, args, round_up(case, args)) for case, args in zip(cases, placed, strict=True)]
+    for is_compared in (True, False):
+        check_program([row for row in drawn if (row[2] is not None) == is_compared])
+
+
+def check_program(drawn: Sequence[tuple[Case, list, tuple[Case, list] | None]]) -> None:
+    """Check cases with their operands on a mesh and, for all or for none, their even form."""
+    if not drawn:
+        return
+    cases, placed, even = zip(*drawn, strict=True)
+    uneven = phalanx.jit(program(cases)).lower(placed).compile()
+    got, want = uneven(placed), phalanx.jit(program(cases))([case.args for case in cases])
+    for case, args, results, wanted in zip(cases, placed, got, want, strict=True):
+        for i, (y, w) in enumerate(zip(results, wanted, strict=True)):
+            what = f"{case.id} over {[str(x.sharding) for x in args]}: result {i}"
+            close(what, y, w, 1e-4 if w.dtype.itemsize < 8 else 1e-8)
+    for x in phalanx.tree.leaves((placed, got)):
+        mesh, dims = x.sharding.mesh, x.sharding.spec.axes_per_dim(x.ndim)
+        share = np.prod([-(-n // mesh.num_parts(axes)) for n, axes in zip(x.shape, dims, strict=True)])
+        assert max(shard.data.size for shard in x.addressable_shards) <= share, f"{x.sharding}: a shard is too large"
+    if even[0] is None:
+        return
+    rounded, on_mesh = zip(*even, strict=True)
+    sent = collectives(uneven).bytes
+    allowed = collectives(phalanx.jit(program(rounded)).lower(on_mesh).compile()).bytes
+    if sent > allowed and len(drawn) > 1:
+        for row in drawn:  # to name the case
+            check_program([row])
+    assert sent <= allowed, f"{cases[0].id}: sends {sent} bytes, and {rounded[0].id} sends {allowed}"
+
+
+def program(cases: Sequence[Case]) -> Callable:
+    """A function of the operands of each case, to its results and gradients."""
+
+    def values_and_gradients(case: Case, args: Sequence[Any]) -> list:
+        varied = [i for i, a in enumerate(case.args) if a.dtype.kind == "f" and (case.wrt is None or i in case.wrt)]
+
+        def loss(inexact: Sequence, args: Sequence) -> Any:
+            args = [inexact[varied.index(i)] if i in varied else a for i, a in enumerate(args)]
+            out = [y for y in apply(case, *args) if np.dtype(y.dtype).kind in "fc"]
+            return sum(jnp.sum(jnp.cos(jnp.real(y))) for y in out)
+
+        gradients = phalanx.grad(loss)([args[i] for i in varied], args) if case.order and varied else []
+        return [*apply(case, *args), *gradients]
+
+    return lambda all_args: [values_and_gradients(case, args) for case, args in zip(cases, all_args, strict=True)]
+
+
+def place(case: Case, mesh: Any, random: Random) -> list:
+    """The operands on a mesh, each of whose axes splits a dimension, or none."""
+    placed = []
+    for a in case.args:
+        dims: list[list] = [[] for _ in range(a.ndim + 1)]
+        for axis in random.sample(mesh.axis_names, len(mesh.axis_names)):
+            dims[random.randint(0, a.ndim)].append(axis)
+        x = phalanx.device_put(a, NamedSharding(mesh, P(*map(tuple, dims[:-1]))))
+        close("an operand put on the mesh", x, a)
+        placed.append(x)
+    return placed
+
+
+def resize(case: Case, size_of: Callable) -> Case:
+    """The case with dimensions of other sizes, where the primitive takes them; elements repeat, or are left out.
+
+    Args:
+      case: the case.
+      size_of: gives the size of a factor of the sharding rule.
+    """
+    primitive = case.primitive
+    if isinstance(primitive.sharding_rule, Undefined):
+        return case
+    rule = primitive.sharding_rule(*map(get_aval, case.args), **case.params)
+    # Parameters depend on these sizes, kernels must have elements, and matrices must stay regular.
+    is_fixed = {"convolution", "fft", "linalg"} & {*type(primitive).__module__.split(".")}
+    fixed = {*rule.whole} if is_fixed else set()
+    if case.params.get("unique_indices"):
+        fixed |= {*rule.operands[1]}
+    for factor in dict.fromkeys(name for names in rule.operands for name in names if name not in fixed):
+        size = size_of(factor)
+        args = case.args
+        for dim in range(max(a.ndim for a in args)):
+            args = [
+                np.take(a, np.arange(size) % a.shape[dim], dim) if factor in names[dim : dim + 1] else a
+                for a, names in zip(args, rule.operands, strict=True)
+            ]
+        changed = replace(case, args=tuple(args), params=localized(case.params, rule, factor, size))
+        try:
+            infer_result(primitive, tuple(map(get_aval, changed.args)), changed.params)
+        except (ValueError, TypeError):
+            continue
+        case = changed
+    return case
+
+
+def round_up(case: Case, placed: Sequence[Any]) -> tuple[Case, list] | None:
+    """The case and its operands in the next sizes that the mesh divides.
+
+    Returns:
+      None if the primitive does not take them. Also if it has dimensions that are not sharded, or if operands compete
+      for an axis: then elements are exchanged in any size, and how many depends on where the shards begin.
+    """
+    if isinstance(case.primitive.sharding_rule, Undefined):
+        return None
+    rule = case.primitive.sharding_rule(*map(get_aval, case.args), **case.params)
+    split: dict[Any, set] = defaultdict(set)  # mesh axes to factors
+    parts, sizes = defaultdict(lambda: 1), {}
+    for names, x in zip(rule.operands, placed, strict=True):
+        for factor, n, axes in zip(names, x.shape, x.sharding.spec.axes_per_dim(x.ndim), strict=True):
+            parts[factor], sizes[factor] = np.lcm(parts[factor], x.sharding.mesh.num_parts(axes)), n
+            for axis in axes:
+                split[axis].add(factor)
+    if rule.whole or any(len(factors) > 1 for factors in split.values()):
+        return None
+    even = resize(case, lambda factor: -(-sizes[factor] // parts[factor]) * parts[factor])
+    if any(x.sharding.padded_shape(a.shape) != a.shape for a, x in zip(even.args, placed, strict=True)):
+        return None
+    return even, [phalanx.device_put(a, x.sharding) for a, x in zip(even.args, placed, strict=True)]
