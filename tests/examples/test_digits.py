@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.meshes import auto_mesh
 
 import phalanx
-from phalanx import nnx
+from phalanx import checkpoint, nnx, optim
 from phalanx.sharding import NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.lengthy
@@ -126,3 +127,41 @@ def test_a_missing_package_is_named(example, monkeypatch, capsys):
 def test_the_network_reads_98_of_100_digits(example, tmp_path):
     pytest.importorskip("sklearn")
     assert example("digits_cnn").main(["--out", str(tmp_path)]) >= 0.98
+
+
+@pytest.mark.slow
+def test_a_vision_transformer_of_5_heads_runs_on_4_devices(example, tmp_path, monkeypatch):
+    vit = example("digits_vit")
+    for name, size in dict(WIDTH=30, HEADS=5, HIDDEN=37, LAYERS=1).items():
+        monkeypatch.setattr(vit, name, size)
+    images = np.random.default_rng(0).normal(size=(10, 8, 8, 1)).astype(np.float32)
+
+    @nnx.jit
+    def step(model, optimizer, x):
+        value, gradients = nnx.value_and_grad(lambda model: (model(x) ** 2).mean())(model)
+        optimizer.update(model, gradients)
+        return value
+
+    def train(x):
+        model = vit.ViT(nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, optim.adam(1e-2), wrt=nnx.Param)
+        return [float(step(model, optimizer, x)) for _ in range(2)], nnx.state((model, optimizer))
+
+    alone, _ = train(images)
+    mesh = auto_mesh((2, 4), ("data", "model"))
+    with phalanx.set_mesh(mesh):
+        losses, state = train(phalanx.device_put(images, NamedSharding(mesh, P("data"))))
+    np.testing.assert_allclose(losses, alone, rtol=1e-4)
+    heads = [x for x in phalanx.tree.leaves(state) if x.shape == (30, 5, 6)]
+    assert len(heads) == 9 and {s.data.shape for x in heads for s in x.addressable_shards} == {
+        (30, 2, 6),
+        (30, 1, 6),
+        (30, 0, 6),
+    }
+    shardings = phalanx.tree.map(lambda x: x.sharding, state)
+    checkpoint.save(tmp_path, state, wait=True)
+    loaded = checkpoint.load(tmp_path, shardings=shardings)
+    for x, y in zip(phalanx.tree.leaves(loaded), phalanx.tree.leaves(state), strict=True):
+        assert x.sharding.is_equivalent_to(y.sharding, x.ndim)
+        if not phalanx.dtypes.issubdtype(x.dtype, phalanx.dtypes.prng_key):
+            np.testing.assert_array_equal(x, y)

@@ -1,5 +1,6 @@
 """The demo: it learns, one device and many agree, a checkpoint goes on where it stopped and survives a crash."""
 
+import dataclasses
 import inspect
 import os
 import subprocess
@@ -39,9 +40,17 @@ def run(lm, config, data, mesh, *, state=None, until=6, out=None):
     return trainer, *lm.train(trainer, state, data, config, seed=0, until=until, out=out)
 
 
-@pytest.mark.parametrize("mesh", [(4, 2), *(pytest.param(mesh, marks=pytest.mark.slow) for mesh in [(8, 1), (2, 2)])])
-def test_losses_on_a_mesh_equal_losses_on_one_device(lm, small, data, mesh):
-    alone, many = (run(lm, small, data, shape)[2] for shape in ((1, 1), mesh))
+@pytest.mark.parametrize(
+    ("mesh", "sizes"),
+    [
+        ((4, 2), {}),
+        pytest.param((8, 1), {}, marks=pytest.mark.slow),
+        pytest.param((2, 4), dict(width=30, heads=5, hidden=61), marks=pytest.mark.slow),  # 4 divides none
+    ],
+)
+def test_losses_on_a_mesh_equal_losses_on_one_device(lm, small, data, mesh, sizes):
+    config = dataclasses.replace(small, **sizes)
+    alone, many = (run(lm, config, data, shape)[2] for shape in ((1, 1), mesh))
     np.testing.assert_allclose(many, alone, atol=1e-4)
 
 
@@ -132,7 +141,8 @@ def test_the_model_in_a_file_takes_any_batch_and_length_and_completes_a_prompt(l
     ("words", "message"),
     [
         (["--mesh", "four"], "--mesh: expected two numbers such as 4x2, got 'four'"),
-        (["--mesh", "4x3"], "--mesh: 4x3 cannot split a batch of 16 and 4 heads evenly"),
+        (["--mesh", "3x4"], "--mesh: 3x4 cannot split a batch of 16 evenly"),
+        (["--width", "35", "--heads", "5"], "--width: expected a multiple of 10, twice the heads, got 35"),
         (["--resume", "nowhere"], "--resume: there is no checkpoint in nowhere"),
     ],
 )
