@@ -95,7 +95,7 @@ def test_the_first_result_that_differs_is_named_with_its_path_and_mesh(mesh):
         debug.check_sharded(depends_on_the_part(mesh), X, mesh=mesh, in_shardings=(P("data"),))
     assert str(error.value) == (
         "check_sharded, result['wrong'][1]: expected -0.1612903 at (3, 1) as on one device, to 2e-05 of the largest "
-        "element, got 2.83871 over Mesh('data': 4, 'model': 2) with arguments split by P('data',).\n"
+        "element, got 2.83871 over Mesh('data': 4, 'model': 2, axis_types=(Auto, Auto)) with arguments split by P('data',).\n"
         "  Fix: look for missing collectives in shard_map, for results that depend on axis_index or on the shapes of shards, "
         "and for random keys that differ between devices."
     )

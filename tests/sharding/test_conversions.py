@@ -103,7 +103,7 @@ def test_what_no_spec_says_is_kept_as_it_is():
     mesh = auto_mesh((4, 2), ("x", "y"))
     halves = HloSharding.iota_tile([2, 4], [8], [0], [OpShardingType.REPLICATED])
     back = from_hlo_sharding(halves, mesh.flat_devices, mesh, 1)
-    assert repr(back) == "GSPMDSharding(8 devices, {devices=[2,4]<=[8] last_tile_dim_replicate})"
+    assert repr(back) == "GSPMDSharding(8 devices, {devices=[2,4]<=[8] last_tile_dim_replicate}, memory_kind=device)"
     assert back.shard_shape((8,)) == (4,)
     assert back.devices_indices_map((8,))[mesh.flat_devices[5]] == (slice(4, 8),)
     one = from_hlo_sharding(HloSharding.replicate(), mesh.flat_devices[:1], None, 2)
@@ -138,7 +138,7 @@ def test_the_text_of_shardy_attributes():
             to_sdy_mesh(mesh, mesh.flat_devices[:4])
         assert str(error.value) == (
             "lowering of a program: expected meshes over the 4 devices that the program runs on, got "
-            "Mesh('x': 4, 'y': 2).\n"
+            "Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto)).\n"
             "  Fix: use meshes of the same devices for all arguments and constraints of the program."
         )
 

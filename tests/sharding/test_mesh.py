@@ -56,13 +56,13 @@ def mesh():
 
 
 def test_a_mesh_tells_its_shape(mesh):
-    assert repr(mesh) == "Mesh('x': 4, 'y': 2)"
+    assert str(mesh) == "Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto))"
     assert mesh.shape == {"x": 4, "y": 2} and mesh.size == 8 and mesh.axis_names == ("x", "y")
     assert mesh.device_ids.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert mesh.shape_tuple == (("x", 4), ("y", 2))
     assert not mesh.empty and not mesh.is_multi_process and mesh.local_mesh is mesh
     assert mesh.axis_types == (AxisType.Auto, AxisType.Auto) and mesh.auto_axes == ("x", "y")
-    assert repr(mesh.with_axis_types({"y": AxisType.Manual})) == "Mesh('x': 4, 'y': 2, axis_types=(Auto, Manual))"
+    assert str(mesh.with_axis_types({"y": AxisType.Manual})) == "Mesh('x': 4, 'y': 2, axis_types=(Auto, Manual))"
 
 
 def test_equal_meshes_are_one_object(mesh):
@@ -89,7 +89,7 @@ def test_axes_select_a_sub_mesh_in_their_order(mesh):
         mesh["z"]
     assert str(error.value) == (
         "Mesh[...]: expected each of the axes ('x', 'y') at most once, got 'z'.\n"
-        "  Fix: index with distinct axis names of Mesh('x': 4, 'y': 2)."
+        "  Fix: index with distinct axis names of Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto))."
     )
 
 
@@ -106,10 +106,10 @@ def test_a_local_mesh_that_is_no_box_is_an_error():
         mesh.local_mesh
     assert str(error.value) == (
         "Mesh.local_mesh: expected this process's devices to form a contiguous sub-array of the mesh, got devices at [[1], [3]] of "
-        "Mesh('a': 4).\n  Fix: arrange the devices with mesh_utils.create_device_mesh or create_hybrid_device_mesh."
+        "Mesh('a': 4, axis_types=(Auto,)).\n  Fix: arrange the devices with mesh_utils.create_device_mesh or create_hybrid_device_mesh."
     )
     mesh = Mesh(np.array([FakeDevice(i, process_index=2 * i) for i in range(2)]), "a")
-    with pytest.raises(ShardingError, match=r"expected a mesh with devices of this process, got Mesh\('a': 2\) with"):
+    with pytest.raises(ShardingError, match=r"expected a mesh with devices of this process, got Mesh\('a': 2, axis_types"):
         mesh.local_mesh
 
 

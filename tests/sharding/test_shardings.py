@@ -70,7 +70,10 @@ def test_a_bad_entry_is_refused():
 def test_shardings_are_interned(mesh):
     sharding = NamedSharding(mesh, P("x", None))
     assert NamedSharding(mesh, P("x", None)) is sharding and NamedSharding(mesh, P("x")) is not sharding
-    assert repr(sharding) == "NamedSharding(Mesh('x': 4, 'y': 2), P('x', None))"
+    assert (
+        repr(sharding)
+        == "NamedSharding(mesh=Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto)), spec=P('x', None), memory_kind=device)"
+    )
     assert pickle.loads(pickle.dumps(sharding)) is sharding and copy.deepcopy(sharding) is sharding
     device = all_devices("cpu")[3]
     single = SingleDeviceSharding(device)
@@ -207,7 +210,7 @@ def test_an_abstract_mesh_places_no_data():
     assert sharding.shard_shape((8, 8)) == (2, 4) and sharding.num_devices == 8
     assert message(lambda: sharding.device_set) == (
         "devices of a sharding: expected a sharding over a Mesh of devices, got "
-        "NamedSharding(AbstractMesh('x': 4, 'y': 2), P('x', 'y')).\n"
+        "NamedSharding(mesh=AbstractMesh('x': 4, 'y': 2, axis_types=(Auto, Auto)), spec=P('x', 'y')).\n"
         "  Fix: use a Mesh, for example phalanx.make_mesh(...), in place of the AbstractMesh to place data."
     )
 
@@ -238,7 +241,7 @@ def test_manual_axes_are_told_to_the_engine(mesh):
 
 def test_unreduced_and_reduced_axes_belong_to_a_spec():
     spec = P("x", None, unreduced={"y"}, reduced={"z"})
-    assert repr(spec) == "P('x', None, unreduced={'y'}, reduced={'z'})"
+    assert repr(spec) == "P('x', None, unreduced={'y'}, reduced={'z'}, unreduced_kind=sum)"
     assert spec is P(("x",), (), unreduced=frozenset("y"), reduced=frozenset("z"))
     assert spec is not P("x", None) and spec.partitions == ("x", None)
     assert spec.unreduced_kind is UnreducedKind.sum and P("x").unreduced_kind is None
@@ -280,7 +283,7 @@ def test_a_spec_uses_each_axis_in_one_way():
         (
             lambda: list(P("x", unreduced={"y"})),
             "indexing or unpacking a PartitionSpec: expected a spec without unreduced and reduced axes, which would be "
-            "lost, got P('x', unreduced={'y'}).\n"
+            "lost, got P('x', unreduced={'y'}, unreduced_kind=sum).\n"
             "  Fix: read spec.partitions, or copy the spec with spec.update(partitions=...).",
         ),
     ):

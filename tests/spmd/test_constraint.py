@@ -172,7 +172,7 @@ def test_a_constraint_that_does_not_fit_is_an_error(mesh):
         lambda: jit(lambda x: with_sharding_constraint(x, small), in_shardings=NamedSharding(mesh, P("x")))(x)
     ) == (
         "with_sharding_constraint inside a compiled function: expected a sharding over the 8 devices that the program "
-        "runs on, got NamedSharding(Mesh('z': 2), P('z',)).\n"
+        "runs on, got NamedSharding(mesh=Mesh('z': 2, axis_types=(Auto,)), spec=P('z',), memory_kind=device).\n"
         "  Fix: use the mesh of the arguments, or call device_put on the array before the call."
     )
 

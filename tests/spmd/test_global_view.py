@@ -72,18 +72,18 @@ def test_contradicting_shardings_are_errors_that_name_both(mesh):
     with pytest.raises(ShardingError) as e:
         f(x, X)
     assert str(e.value) == (
-        "<lambda>, argument a: expected an array with the declared sharding NamedSharding(Mesh('data': 4, 'model': 2), "
-        "P('data',)), got f32[8,8] committed to NamedSharding(Mesh('data': 4, 'model': 2), "
-        "P('model',)).\n"
+        "<lambda>, argument a: expected an array with the declared sharding NamedSharding(mesh=Mesh('data': 4, 'model': 2, axis_types=(Auto, Auto)), "
+        "spec=P('data',), memory_kind=device), got f32[8,8] committed to NamedSharding(mesh=Mesh('data': 4, 'model': 2, axis_types=(Auto, Auto)), "
+        "spec=P('model',), memory_kind=device).\n"
         "  Fix: reshard it with device_put, or pass None for this argument in in_shardings."
     )
     turned = Mesh(mesh.devices[::-1], ("data", "model"))
     with pytest.raises(ShardingError) as e:
         f(phalanx.device_put(X, NamedSharding(turned, P("data"))), X)
     assert (e.value.expected, e.value.got) == (
-        "an array with the declared sharding NamedSharding(Mesh('data': 4, 'model': 2), P('data',)) "
+        "an array with the declared sharding NamedSharding(mesh=Mesh('data': 4, 'model': 2, axis_types=(Auto, Auto)), spec=P('data',), memory_kind=device) "
         "on cpu 0, 1, 2, 3, 4, 5, 6, 7",
-        "f32[8,8] committed to NamedSharding(Mesh('data': 4, 'model': 2), P('data',)) on cpu 6, 7, 4, 5, 2, 3, 0, 1",
+        "f32[8,8] committed to NamedSharding(mesh=Mesh('data': 4, 'model': 2, axis_types=(Auto, Auto)), spec=P('data',), memory_kind=device) on cpu 6, 7, 4, 5, 2, 3, 0, 1",
     )
     one = phalanx.device_put(X, phalanx.devices()[1])
     with pytest.raises(ShardingError) as e:

@@ -421,7 +421,7 @@ def test_a_traced_argument_is_named():
         phalanx.jit(lambda x: f"{x:.2f}")(1.0)
     seen = []
     phalanx.jit(lambda x: seen.append(f"{x}"))(1.0)
-    assert seen == ["Traced<~f32[]>"]
+    assert seen == ["JitTracer(~float32[])"]
     assert float(phalanx.grad(lambda x: x if f"{x:.1f}" == "2.0" else 0 * x)(2.0)) == 1.0
 
 

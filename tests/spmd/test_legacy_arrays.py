@@ -118,7 +118,7 @@ def test_an_array_on_one_device_has_no_mesh():
     with pytest.raises(ShardingError) as error:
         jnp.ones(3).mesh
     assert str(error.value) == (
-        "mesh of an array: expected an array that is sharded over a mesh, got SingleDeviceSharding(CpuDevice(id=0)).\n"
+        "mesh of an array: expected an array that is sharded over a mesh, got SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device).\n"
         "  Fix: place it with device_put(x, NamedSharding(mesh, spec)), or read x.sharding."
     )
 

@@ -202,12 +202,12 @@ def test_switching_to_another_mesh_inside_a_compiled_function_is_an_error(mesh, 
         for compiled in (phalanx.jit(f), phalanx.jit(phalanx.grad(lambda x: f(x).sum())), phalanx.jit(phalanx.vmap(f))):
             assert message(lambda compiled=compiled: compiled(X)) == (
                 "changing the mesh inside a compiled function: expected the mesh that was current at the call, "
-                "Mesh('x': 4, 'y': 2), got Mesh('z': 8).\n"
+                "Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto)), got Mesh('z': 8, axis_types=(Auto,)).\n"
                 "  Fix: enter the mesh around the call, or name it in NamedSharding(mesh, spec) or "
                 "shard_map(..., mesh=mesh)."
             )
     assert message(lambda: phalanx.jit(f)(X)).startswith(
-        "changing the mesh inside a compiled function: expected the mesh that was current at the call, none, got Mesh('z': 8)."
+        "changing the mesh inside a compiled function: expected the mesh that was current at the call, none, got Mesh('z': 8, axis_types=(Auto,))."
     )
     with mesh:
         np.testing.assert_array_equal(phalanx.grad(lambda x: f(x).sum())(X), 2 + 0 * X)  # Nothing is compiled here.
@@ -255,20 +255,23 @@ def test_contradicting_devices_are_errors_that_name_both(mesh):
     two = (NamedSharding(mesh, P("x")), NamedSharding(small, P("x")))
     assert message(lambda: phalanx.jit(add, in_shardings=two)(X, X)) == (
         "add, argument b: expected the devices of the computation, cpu 0, 1, 2, 3, 4, 5, 6, 7, got "
-        "NamedSharding(Mesh('x': 4), P('x',)) on cpu 0, 1, 2, 3." + all_one
+        "NamedSharding(mesh=Mesh('x': 4, axis_types=(Auto,)), spec=P('x',), memory_kind=device) on cpu 0, 1, 2, 3."
+        + all_one
     )
     assert message(lambda: phalanx.jit(add, in_shardings=two[0])(X, placed(small, "x"))) == (
-        "add, argument b: expected an array with the declared sharding NamedSharding(Mesh('x': 4, 'y': 2), "
-        "P('x',)), got f32[8,8] committed to NamedSharding(Mesh('x': 4), P('x',)).\n"
+        "add, argument b: expected an array with the declared sharding NamedSharding(mesh=Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto)), "
+        "spec=P('x',), memory_kind=device), got f32[8,8] committed to NamedSharding(mesh=Mesh('x': 4, axis_types=(Auto,)), spec=P('x',), memory_kind=device).\n"
         "  Fix: reshard it with device_put, or pass None for this argument in in_shardings."
     )
     assert message(lambda: phalanx.jit(add, out_shardings=two[1])(placed(mesh, "x"), X)) == (
         "add, argument a: expected the devices of the computation, cpu 0, 1, 2, 3, got "
-        "NamedSharding(Mesh('x': 4, 'y': 2), P('x',)) on cpu 0, 1, 2, 3, 4, 5, 6, 7." + all_one
+        "NamedSharding(mesh=Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto)), spec=P('x',), memory_kind=device) on cpu 0, 1, 2, 3, 4, 5, 6, 7."
+        + all_one
     )
     assert message(lambda: phalanx.jit(add, in_shardings=(two[0], None), out_shardings=two[1])(X, X)) == (
         "add, result: expected the devices of the computation, cpu 0, 1, 2, 3, 4, 5, 6, 7, got "
-        "NamedSharding(Mesh('x': 4), P('x',)) on cpu 0, 1, 2, 3." + all_one
+        "NamedSharding(mesh=Mesh('x': 4, axis_types=(Auto,)), spec=P('x',), memory_kind=device) on cpu 0, 1, 2, 3."
+        + all_one
     )
 
 

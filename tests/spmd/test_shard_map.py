@@ -75,7 +75,7 @@ def test_the_printed_program_shows_varying_axes():
         "          e:f32[2] = psum[axes=('x',) groups=None sizes=(2,) tracked={'x'}] d\n"
         "        in (e,) }\n"
         "      manual={'x'}\n"
-        "      mesh=Mesh('x': 2)\n"
+        "      mesh=Mesh('x': 2, axis_types=(Auto,))\n"
         "      out_specs=(P(),)\n"
         "    ] a\n"
         "  in (b,) }"
@@ -163,7 +163,7 @@ def test_an_abstract_mesh_uses_the_devices_of_the_arguments(mesh):
     placed = phalanx.device_put(A, NamedSharding(mesh, P("x")))
     np.testing.assert_allclose(phalanx.jit(f)(placed), A.reshape(4, 2, 4).sum(0))
     assert error(ShardingError, f, A) == (
-        "shard_map: expected a mesh of devices for an eager call, got AbstractMesh('x': 4, 'y': 2).\n"
+        "shard_map: expected a mesh of devices for an eager call, got AbstractMesh('x': 4, 'y': 2, axis_types=(Auto, Auto)).\n"
         "  Fix: make one with phalanx.make_mesh; an AbstractMesh will do for arguments over a Mesh with its axes."
     )
 

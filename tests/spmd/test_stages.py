@@ -62,7 +62,10 @@ def test_lowering_from_shapes_with_shardings():
     np.testing.assert_allclose(compiled(x), np.eye(8))
     with pytest.raises(ArgumentTypeError) as e:
         compiled(phalanx.device_put(np.eye(8, dtype=np.float32), NamedSharding(mesh, P())))
-    assert "v has sharding NamedSharding(Mesh('x': 4, 'y': 2), P()), compiled for" in str(e.value)
+    assert (
+        "v has sharding NamedSharding(mesh=Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto)), spec=P(), memory_kind=device), compiled for"
+        in str(e.value)
+    )
 
 
 def test_calling_with_other_arguments_lists_the_differences():

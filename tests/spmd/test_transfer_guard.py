@@ -30,7 +30,7 @@ def test_disallow_forbids_implicit_transfers_to_devices(add_one):
         add_one(HOST)
     assert str(error.value) == (
         "host-to-device transfer: expected no such transfer, since a guard forbids it, got aval=ShapedArray(float32[8]), "
-        "dst_sharding=SingleDeviceSharding(CpuDevice(id=0)).\n"
+        "dst_sharding=SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device).\n"
         '  Fix: transfer the data with device_put if the guard is "disallow", or allow it with transfer_guard("allow").'
     )
     with phalanx.transfer_guard("disallow"), pytest.raises(RuntimeError, match="host-to-device"):

@@ -333,7 +333,7 @@ def test_unreduced_terms_and_shard_map_need_even_shards(mesh):
     with pytest.raises(ShardingError) as error:  # XLA would end the process
         phalanx.device_put(values(17), NamedSharding(square, P("x", unreduced={"y"})))
     assert str(error.value) == (
-        "device_put, x: expected dimension 0 to be a multiple of 4, since P('x', unreduced={'y'}) splits it "
+        "device_put, x: expected dimension 0 to be a multiple of 4, since P('x', unreduced={'y'}, unreduced_kind=sum) splits it "
         "over 'x' (4), got size 17.\n  Fix: pad the dimension to 20, or use None for it in the spec."
     )
 

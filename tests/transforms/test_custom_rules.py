@@ -345,7 +345,7 @@ def test_nondiff_arguments_of_custom_vjp_may_not_be_traced():
         phalanx.jit(f)(2.0, 3.0)
     assert re.sub(r" at [^,\s]+", "", str(e.value)) == (
         "custom_vjp of <lambda>, argument n: expected a value that is not traced, since the argument is in "
-        "nondiff_argnums, got Traced<~f32[]>.\n  Fix: pass it as a differentiable argument and return a zero derivative for it."
+        "nondiff_argnums, got JitTracer(~float32[]).\n  Fix: pass it as a differentiable argument and return a zero derivative for it."
     )
 
 

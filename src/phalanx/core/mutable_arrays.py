@@ -195,8 +195,7 @@ class StagedRef(Ref, StagedTracer):
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return f"Traced<{self.aval.str_short()}>"
+    __repr__ = StagedTracer.__repr__
 
 
 tracer_types[AbstractRef] = StagedRef

@@ -139,9 +139,12 @@ def find_user_frame(traceback: Any) -> Any | None:
 
 
 def format_source(traceback: Any) -> str:
-    """The position of an operation as `file:line (function)`."""
+    """The position of an operation as `file:line:column (function)`; without a column of 0."""
     frame = find_user_frame(traceback)
-    return "unknown" if frame is None else f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
+    if frame is None:
+        return "unknown"
+    column = f":{frame.column}" if frame.column else ""
+    return f"{frame.file_name}:{frame.line_num}{column} ({frame.function_name})"
 
 
 def format_code_position(fun: Any) -> str:

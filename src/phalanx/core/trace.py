@@ -227,7 +227,7 @@ class Tracer(Typed, Operators):
         raise TypeError(f"unhashable type: a traced value ({self.describe()}); arrays are not hashable")
 
     def __repr__(self) -> str:
-        return f"Traced<{self.aval.str_short()}>with<{self._trace.name}>"
+        return f"{type(self).__name__}({self.aval})"
 
     def __reduce__(self) -> Any:
         raise ConcretizationTypeError.of(self.describe(), self.origin(), use="bytes (pickling)")
@@ -291,7 +291,7 @@ class StagedTracer(Tracer):
         return super().describe() + (f", its argument {name}" if name else "")
 
     def __repr__(self) -> str:
-        return f"Traced<{self.aval.str_short()}>"
+        return f"JitTracer({self.aval})"  # the name that the field prints
 
 
 def _to_exact_array(x: Any, aval: ShapedArray) -> Any:

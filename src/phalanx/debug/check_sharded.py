@@ -67,7 +67,7 @@ class Trial(NamedTuple):
     def __str__(self) -> str:
         parts = ", ".join(f"{spec!r} in parts of {shape}" for spec, shape in zip(self.specs, self.shard_shapes))
         sent = f"{len(self.collectives)} collective{'' if len(self.collectives) == 1 else 's'}"
-        return f"{self.mesh!r}: {parts}; {sent}, largest difference {self.difference:.1g}"
+        return f"{self.mesh}: {parts}; {sent}, largest difference {self.difference:.1g}"
 
 
 class Report(tuple[Trial, ...]):
@@ -201,7 +201,7 @@ def _compare(what: str, mesh: Mesh, specs: Sequence[P], want: list, got: list, r
                 f"check_sharded, {what}{path}",
                 expected=f"{_format_number(a[at])} at {at} as on one device"
                 + (f", to {allowed:.1g} of the largest element" if allowed else ", exactly"),
-                got=f"{_format_number(b[at])} over {mesh!r} with arguments split by {', '.join(map(repr, specs))}",
+                got=f"{_format_number(b[at])} over {mesh} with arguments split by {', '.join(map(repr, specs))}",
                 fix="look for missing collectives in shard_map, for results that depend on axis_index or on the shapes "
                 "of shards, and for random keys that differ between devices",
             )

@@ -11,7 +11,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jaxlib.mlir._mlir_libs._jax_mlir_ext as _ext
 import ml_dtypes
@@ -278,14 +278,31 @@ def _user_file(code: Any) -> str | None:
     return filename if is_user_file(filename) else None
 
 
-def user_frames(traceback: Any) -> list[Any]:
+class Frame(NamedTuple):
+    """A position in the source of a program.
+
+    Args:
+      file_name: the path of the file.
+      function_name: the qualified name of the function.
+      line_num: the line, from 1.
+      column: the position of the expression in the line, from 0.
+    """
+
+    file_name: str
+    function_name: str
+    line_num: int
+    column: int
+
+
+def user_frames(traceback: Any) -> list[Frame]:
     """The frames of a raw traceback outside of Phalanx, innermost first.
 
     Args:
       traceback: from `current_traceback`, or None.
-
-    Returns:
-      Records with `file_name`, `function_name` and `line_num`.
     """
-    frames = [] if traceback is None else traceback.frames
-    return [frame for frame in frames if is_user_file(frame.file_name)]
+    frames = () if traceback is None else zip(*traceback.raw_frames(), strict=True)
+    return [
+        Frame(code.co_filename, code.co_qualname, *traceback.code_addr2location(code, instruction)[:2])
+        for code, instruction in frames
+        if is_user_file(code.co_filename)
+    ]

@@ -83,7 +83,7 @@ def to_sdy_mesh(mesh: Mesh | AbstractMesh, devices: Sequence[Device] | None = No
         raise ShardingError(
             "lowering of a program",
             expected=f"meshes over the {len(place)} devices that the program runs on",
-            got=mesh,
+            got=str(mesh),
             fix="use meshes of the same devices for all arguments and constraints of the program",
         )
     return sdy.MeshAttr.get(axes, [place[device] for device in mesh.flat_devices])

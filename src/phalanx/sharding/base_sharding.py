@@ -352,8 +352,7 @@ class Sharding(ShardingBase):
         return None
 
     def _format(self, what: str) -> str:
-        kind = self.non_default_memory_kind
-        memory = "" if kind is None else f", memory_kind={kind!r}"
+        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind}"
         return f"{type(self).__name__}({what}{memory})"
 
     def _describe_split(self, dim: int) -> str:

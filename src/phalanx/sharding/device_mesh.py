@@ -46,7 +46,7 @@ def make_mesh(
 
     Examples:
       >>> make_mesh((1, 1), ("data", "model"))
-      Mesh('data': 1, 'model': 1, axis_types=(Explicit, Explicit))
+      Mesh(axis_sizes=(1, 1), axis_names=('data', 'model'), axis_types=(Explicit, Explicit))
     """
     axis_sizes = axis_sizes or axis_shapes
     if devices is None:

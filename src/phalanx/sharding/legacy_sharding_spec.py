@@ -253,7 +253,7 @@ class ShardingSpec:
             raise ShardingError(
                 "ShardingSpec.named",
                 expected=f"a mesh over which some PartitionSpec is equivalent to {self}",
-                got=mesh,
+                got=str(mesh),
                 fix=f"use a mesh of shape {self.mesh_shape}, or pass a list of the devices",
             )
         return NamedSharding(mesh, spec)

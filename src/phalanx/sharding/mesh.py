@@ -132,10 +132,9 @@ class _Axes:
 
     update_axis_types = with_axis_types
 
-    def __repr__(self) -> str:
-        axes = ", ".join(f"{name!r}: {size}" for name, size in self.shape.items())
-        types = "" if len(self.auto_axes) == len(self.axis_names) else f", axis_types={self.axis_types}"
-        return f"{type(self).__name__}({axes}{types})"
+    def __str__(self) -> str:
+        axes = "".join(f"{name!r}: {size}, " for name, size in self.shape.items())
+        return f"{type(self).__name__}({axes}axis_types={self.axis_types})"
 
 
 @dataclass(frozen=True)
@@ -156,6 +155,9 @@ class AbstractDevice:
     num_cores: int | None = None
     platform: str | None = None
 
+    def __repr__(self) -> str:
+        return f"AbstractDevice(device_kind={self.device_kind}, num_cores={self.num_cores}, platform={self.platform})"
+
 
 @api_boundary_class
 class AbstractMesh(_Axes):
@@ -173,7 +175,7 @@ class AbstractMesh(_Axes):
     Examples:
       >>> mesh = AbstractMesh((4, 2), ("data", "model"))
       >>> mesh, mesh.size, mesh is AbstractMesh((4, 2), ("data", "model"))
-      (AbstractMesh('data': 4, 'model': 2), 8, True)
+      (AbstractMesh('data': 4, 'model': 2, axis_types=(Auto, Auto)), 8, True)
     """
 
     def __new__(
@@ -215,8 +217,11 @@ class AbstractMesh(_Axes):
         found = {AbstractDevice(d.device_kind, getattr(d, "num_cores", None), d.platform) for d in firsts}
         return found.pop() if len(found) == 1 else None
 
-    def __repr__(self) -> str:
-        return super().__repr__()[:-1] + (f", abstract_device={self._device})" if self._device else ")")
+    def __str__(self) -> str:
+        device = "" if self._device is None else repr(self._device).replace("AbstractDevice(", ", ")[:-1]
+        return f"{super().__str__()[:-1]}{device})"
+
+    __repr__ = __str__
 
     @property
     def concrete(self) -> Mesh | None:
@@ -257,7 +262,7 @@ class Mesh(_Axes):
       >>> import numpy as np, phalanx.engine.client
       >>> mesh = Mesh(np.array(phalanx.engine.client.devices()[:1]).reshape(1, 1), ("data", "model"))
       >>> mesh, mesh.shape["data"], mesh.size
-      (Mesh('data': 1, 'model': 1), 1, 1)
+      (Mesh(axis_sizes=(1, 1), axis_names=('data', 'model'), axis_types=(Auto, Auto)), 1, 1)
     """
 
     devices: np.ndarray[Any, Any]
@@ -345,7 +350,7 @@ class Mesh(_Axes):
             raise ShardingError(
                 "Mesh.local_mesh",
                 expected="a mesh with devices of this process",
-                got=f"{self!r} with none",
+                got=f"{self} with none",
                 fix="access local_mesh only in processes that own devices of the mesh",
             )
         box = tuple([slice(found.min(), found.max() + 1) for found in np.nonzero(mine)])
@@ -353,7 +358,7 @@ class Mesh(_Axes):
             raise ShardingError(
                 "Mesh.local_mesh",
                 expected="this process's devices to form a contiguous sub-array of the mesh",
-                got=f"devices at {np.argwhere(mine).tolist()} of {self!r}",
+                got=f"devices at {np.argwhere(mine).tolist()} of {self}",
                 fix="arrange the devices with mesh_utils.create_device_mesh or create_hybrid_device_mesh",
             )
         return Mesh(self.devices[box], self.axis_names, self.axis_types)
@@ -370,6 +375,10 @@ class Mesh(_Axes):
     def _init_args(self) -> dict[str, Any]:
         return {"devices": self.devices, "axis_names": self.axis_names, "axis_types": self.axis_types}
 
+    def __repr__(self) -> str:
+        axes = ("axis_sizes", "axis_names", "axis_types")
+        return f"Mesh({', '.join(f'{name}={getattr(self, name)}' for name in axes)})"
+
     def __getitem__(self, axes: AxisName | tuple[AxisName, ...]) -> Mesh:
         """The sub-mesh of the given axes, in that order, at index 0 of all other axes."""
         names = axes if isinstance(axes, tuple) else (axes,)
@@ -379,7 +388,7 @@ class Mesh(_Axes):
                     "Mesh[...]",
                     expected=f"each of the axes {self.axis_names} at most once",
                     got=repr(axes),
-                    fix=f"index with distinct axis names of {self!r}",
+                    fix=f"index with distinct axis names of {self}",
                 )
         positions = [self.axis_names.index(name) for name in names]
         corner = tuple([slice(None) if name in names else 0 for name in self.axis_names])

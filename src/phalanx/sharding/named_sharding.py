@@ -244,7 +244,7 @@ class NamedSharding(Sharding):
         return NamedSharding, (self.mesh, self.spec, self.non_default_memory_kind)
 
     def __repr__(self) -> str:
-        return self._format(f"{self.mesh!r}, {self.spec!r}")
+        return self._format(f"mesh={self.mesh}, spec={self.spec}")
 
 
 def _check_arguments(mesh: object, spec: object, where: str) -> None:

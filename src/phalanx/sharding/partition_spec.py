@@ -79,7 +79,7 @@ class PartitionSpec(Sequence[Any]):
       >>> P(("x",)) is P("x"), P("x", None) == P("x"), P("x", None).canonical == P("x")
       (True, False, True)
       >>> P("x", unreduced={"y"})
-      P('x', unreduced={'y'})
+      P('x', unreduced={'y'}, unreduced_kind=sum)
     """
 
     UNCONSTRAINED: ClassVar = UNCONSTRAINED
@@ -203,7 +203,7 @@ class PartitionSpec(Sequence[Any]):
 
     def to_ct_spec(self) -> PartitionSpec:
         """The spec of cotangents of an array with this spec: `unreduced` and `reduced` change places."""
-        if self.unreduced_kind not in (None, UnreducedKind.sum):
+        if self.unreduced_kind is not None:
             raise ShardingError(
                 "the cotangent of an unreduced array",
                 expected="a sum of terms, the only combination that is linear",
@@ -281,7 +281,7 @@ class PartitionSpec(Sequence[Any]):
             for name in ("unreduced", "reduced")
             if (axes := getattr(self, name))
         ]
-        if self.unreduced_kind not in (None, UnreducedKind.sum):
+        if self.unreduced_kind is not None:
             options.append(f"unreduced_kind={self.unreduced_kind!r}")
         # The form that the field prints: the usual alias of the class, and a tuple's comma after a single entry.
         return f"P({', '.join([*filter(None, [entries.rstrip(',') if options else entries]), *options])})"

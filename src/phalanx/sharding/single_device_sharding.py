@@ -57,7 +57,7 @@ class SingleDeviceSharding(Sharding):
         return _unpickle, (Mesh([self.device], ("device",)), self.non_default_memory_kind)
 
     def __repr__(self) -> str:
-        return self._format(repr(self.device))
+        return self._format(f"device={self.device!r}")
 
 
 def _unpickle(mesh: Mesh, memory_kind: str | None) -> SingleDeviceSharding:

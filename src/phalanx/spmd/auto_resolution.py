@@ -102,7 +102,7 @@ def find_auto_mesh(program: Jaxpr, shardings: Sequence[Any], where: str) -> Mesh
         raise ShardingError(
             where,
             expected="a mesh whose axes are Auto, since AUTO chooses shardings after tracing",
-            got=mesh,
+            got=str(mesh),
             fix="make the mesh with axis_types=AxisType.Auto",
         )
     return mesh

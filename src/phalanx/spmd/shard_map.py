@@ -380,7 +380,7 @@ class _Mapped:
             raise ShardingError(
                 self.what,
                 expected="a mesh",
-                got="none" if mesh is None else repr(mesh),
+                got="none" if mesh is None else str(mesh),
                 fix="pass mesh=..., or call the function inside `with mesh:` or after set_mesh(mesh)",
             )
         taken = frozenset(outer.manual_axes) if outer is not None else frozenset()
@@ -404,7 +404,7 @@ class _Mapped:
             raise ShardingError(
                 self.what,
                 expected="an axis of the mesh that no surrounding shard_map maps over",
-                got=mesh,
+                got=str(mesh),
                 fix="list fewer axes in axis_names of the surrounding shard_map; " + _INSTEAD_OF_PMAP,
             )
         return View(mesh, manual, self.check)
@@ -417,7 +417,7 @@ class _Mapped:
             raise ShardingError(
                 self.what,
                 expected=f"the mesh of the surrounding shard_map, {outer!r}",
-                got=repr(mesh),
+                got=str(mesh),
                 fix="leave mesh out inside another shard_map; " + _INSTEAD_OF_PMAP,
             )
 

@@ -237,7 +237,7 @@ class ShardMap(PartialEvalCall, name="shard_map"):
             raise ShardingError(
                 "lowering of a shard_map",
                 expected=f"a mesh of the {count} device{'s' if count > 1 else ''} of the program",
-                got=mesh,
+                got=str(mesh),
                 fix="call the function under jit with arguments on its mesh, or pass the mesh of the program to "
                 "shard_map",
             )
@@ -501,7 +501,7 @@ def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> c
         raise ShardingError(
             "shard_map",
             expected="a mesh of devices for an eager call",
-            got=mesh,
+            got=str(mesh),
             fix="make one with phalanx.make_mesh; an AbstractMesh will do for arguments over a Mesh with its axes",
         )
     program = trace_to_jaxpr(

@@ -102,6 +102,9 @@ class BatchTracer(WrappingTracer):
             self._aval = get_aval(self.batched).without_dim(self.dim)
         return self._aval
 
+    def __repr__(self) -> str:
+        return f"VmapTracer(aval={self.aval}, batched={get_aval(self.batched)})"
+
 
 class BatchTrace(Trace):
     """Applies each operation to all examples at once."""

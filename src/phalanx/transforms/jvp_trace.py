@@ -15,6 +15,7 @@ from phalanx.core import (
     Jaxpr,
     Primitive,
     ShapedArray,
+    StagedTracer,
     Trace,
     Tracer,
     WrappingTracer,
@@ -62,6 +63,12 @@ class JVPTracer(WrappingTracer):
 
     def try_concretize(self) -> Any:
         return self.primal.try_concretize() if isinstance(self.primal, Tracer) else None
+
+    def __repr__(self) -> str:
+        if isinstance(self.tangent, StagedTracer):  # as under `grad` and `linearize`, which record the linear map
+            tangent = self.tangent.aval.strip_weak_type()
+            return f"GradTracer(primal={self.primal}, typeof(tangent)={tangent.str_short()})"
+        return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
 
     def typed_tangent(self) -> Any:
         """The tangent, with the dtype that the primal has now: that of a Python scalar depends on `enable_x64`."""

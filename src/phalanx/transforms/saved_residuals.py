@@ -29,18 +29,22 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Shap
       >>> import phalanx, phalanx.numpy as jnp
       >>> kept = saved_residuals(phalanx.checkpoint(lambda x: jnp.sin(jnp.cos(x))), 1.0)
       >>> [origin for _, origin in kept]
-      ['the argument x']
+      ['from the argument x']
     """
     call = lambda args, kwargs: fun(*args, **kwargs)
     leaves, _, jaxpr = trace_flat(call, (args, kwargs), format_code_position(fun))
     linearized = linearize_jaxpr(jaxpr, [True] * len(leaves))
     primal, names = linearized.primal, positional_parameters(fun)
     places = zip(primal.invars, tree_flatten_with_path((args, kwargs))[0], strict=True)
-    origin = {v: f"the argument {format_argument(path, names)}" for v, (path, _) in places}
+    origin = {v: f"from the argument {format_argument(path, names)}" for v, (path, _) in places}
     computed = iter(primal.outvars[len(jaxpr.outvars) :])
     # Forwarded residuals are inputs of the primal jaxpr; the others follow its outputs.
-    kept = [next(computed) if f is None else primal.invars[f] for f in linearized.forwarded]
-    return [(v.aval, origin.get(v) or _origin(primal, v)) for v in dict.fromkeys(kept)]
+    kept = dict.fromkeys(next(computed) if f is None else primal.invars[f] for f in linearized.forwarded)
+    # In the order of the program: literals, constants, arguments, results.
+    made = [*primal.constvars, *primal.invars, *(v for eqn in primal.eqns for v in eqn.outvars)]
+    position = {v: i for i, v in enumerate(made)}
+    kept = sorted(kept, key=lambda v: position.get(v, -1))
+    return [(v.aval, origin.get(v) or _origin(primal, v)) for v in kept]
 
 
 def print_saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> None:
@@ -53,18 +57,18 @@ def print_saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> None:
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
       >>> print_saved_residuals(phalanx.checkpoint(lambda x: jnp.sin(jnp.cos(x))), 1.0)
-      ~f32[] from the argument x
+      f32[] from the argument x
     """
     for aval, origin in saved_residuals(fun, *args, **kwargs):
-        sys.stdout.write(f"{aval.str_short()} from {origin}\n")
+        sys.stdout.write(f"{aval.strip_weak_type().str_short()} {origin}\n")
 
 
 def _origin(jaxpr: Jaxpr, value: Atom) -> str:
     """Describe where a residual comes from: a constant, or the operation that computes it and its line."""
     if type(value) is Literal:
-        return f"the constant {value.value}"
+        return f"from the literal {value.value}"
     if value in jaxpr.constvars:
-        return "a constant"
+        return "from a constant"
     eqn = next(eqn for eqn in jaxpr.eqns if value in eqn.outvars)
     # The result of a call is described by the operation inside that computes it.
     inner = eqn.params.get(getattr(eqn.primitive, "program", ""))
@@ -72,5 +76,5 @@ def _origin(jaxpr: Jaxpr, value: Atom) -> str:
         result = inner.outvars[eqn.outvars.index(value)]
         if any(result in e.outvars for e in inner.eqns):
             return _origin(inner, result)
-    operation = f"the value named {eqn.params['name']!r}" if eqn.primitive.name == "name" else eqn.primitive.name
-    return f"{operation} at {format_source(eqn.source)}"
+    operation = f"named {eqn.params['name']!r}" if eqn.primitive.name == "name" else f"output of {eqn.primitive.name}"
+    return f"{operation} from {format_source(eqn.source)}"
