@@ -65,7 +65,7 @@ def test_copies_have_references_of_their_own():
     assert [float(c.value) for c in copies] == [1.0] * 6 and all(c.ref for c in copies)
     made = nnx.jit(lambda: nnx.Param(jnp.zeros(2), hijax=True))()
     assert made.hijax and made.value.tolist() == [0.0, 0.0]
-    assert repr(v) == "Param( # 1 (4 B)\n  value=Array(2., dtype=float32, weak_type=True),\n  ref=True\n)"
+    assert repr(v) == "Param( # 1 (4 B)\n  value=Array(2., dtype=float32),\n  ref=True\n)"
     v.set_metadata(ref=False)
     assert isinstance(v.raw_value, phalanx.Array) and float(v.value) == 2.0
 

@@ -250,9 +250,6 @@ class WriteRef(_RefAccess, name="set", multiple=True):
 
     def __call__(self, ref: Any, value: Any) -> Any:
         check_not_batched(ref)
-        # What is read back is weakly typed if the initial value was.
-        if get_aval(value).weak_type != ref.weak_type:
-            value = vector_space.as_type(value, ref.dtype, ref.weak_type)
         return super().__call__(ref, value)
 
     bind = __call__
@@ -434,11 +431,6 @@ def _broadcast(x: Any, shape: tuple[Any, ...]) -> Any:
     return vector_space.broadcast_to(x, shape)
 
 
-def _as_array(x: Any, aval: Any) -> Any:
-    is_array = isinstance(x, Tracer) or hasattr(x, "_type")
-    return x if is_array else vector_space.as_type(x, aval.dtype, aval.weak_type)
-
-
 def _as_element(ref: Any, x: Any) -> Any:
     """A value to write, in the dtype of the reference."""
     if isinstance(x, RefLike):
@@ -449,10 +441,10 @@ def _as_element(ref: Any, x: Any) -> Any:
             fix="read the value first: write other[...] instead of other",
         )
     aval, dtype = get_aval(x), ref.dtype
-    if aval.dtype == dtype:
-        return _as_array(x, aval)
-    if aval.weak_type and promote_pair(dtype, False, aval.dtype, True)[0] == dtype:
-        return vector_space.as_type(x, dtype, ref.weak_type)
+    if aval.dtype == dtype and not aval.weak_type:
+        return x
+    if aval.dtype == dtype or (aval.weak_type and promote_pair(dtype, False, aval.dtype, True)[0] == dtype):
+        return vector_space.as_type(x, dtype, False)
     raise RefError(
         "write to a reference",
         expected=f"a value of dtype {dtype}",
@@ -566,7 +558,7 @@ def new_ref(init_val: ArrayLike, *, memory_space: Any = None, kind: str | None =
       >>> tick()
       >>> tick()
       >>> count
-      Ref(2, dtype=int32, weak_type=True)
+      Ref(2, dtype=int32)
     """
     if isinstance(init_val, RefLike):
         raise RefError(
@@ -583,7 +575,10 @@ def new_ref(init_val: ArrayLike, *, memory_space: Any = None, kind: str | None =
             fix="place the initial value with phalanx.device_put",
         )
     aval = get_aval(init_val)
-    return RefCell(state.trace, _as_array(init_val, aval))
+    is_array = isinstance(init_val, Tracer) or hasattr(init_val, "_type")
+    if not is_array or aval.weak_type:
+        init_val = vector_space.as_type(init_val, aval.dtype, False)
+    return RefCell(state.trace, init_val)
 
 
 def empty_ref(ty: Any, memory_space: Any = None, pin: bool = False) -> Ref:
@@ -644,6 +639,6 @@ def free_ref(ref: Ref) -> None:
       >>> ref = phalanx.new_ref(1.0)
       >>> phalanx.free_ref(ref)
       >>> ref
-      Ref<~f32[], invalidated>
+      Ref<f32[], invalidated>
     """
     freeze(ref)

@@ -64,7 +64,7 @@ class VjpFunction:
       >>> f_vjp.with_refs(total, phalanx.ad.DontWant())(1.0)
       (GradRef(), DidntWant())
       >>> total
-      Ref(4., dtype=float32, weak_type=True)
+      Ref(4., dtype=float32)
     """
 
     transpose: Callable[..., tuple[Any, dict]]
