@@ -32,7 +32,7 @@ def test_residuals_are_described_by_their_operation_or_argument():
     assert kept(layer) == [
         "f32[4,5] from the argument params['w']",
         "f32[3,4] from the argument x",
-        "f32[3,5] output of sub",
+        "f32[3,5] output of mul",
         "f32[3,5] output of cos",
     ]
 

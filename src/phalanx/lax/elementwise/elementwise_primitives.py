@@ -368,7 +368,7 @@ def lower_log2(
 
 
 # The derivatives of exp, exp2, logistic, tan and tanh are polynomials of the result y. That of expm1 is not computed as
-# y + 1, which is 0 where y rounds to -1.
+# y + 1, which is 0 where y rounds to -1; that of tanh is (1 + y) (1 - y), since 1 - y^2 cancels where y is near 1.
 exp_p = unary("exp", hlo.ExpOp, INEXACT, lambda t, x, y: mul_p(t, y))
 exp2_p = unary("exp2", None, INEXACT, lambda t, x, y: mul_p(t, scale_by(y, LN2)), lower=lower_exp2)
 expm1_p = unary("expm1", hlo.Expm1Op, INEXACT, lambda t, x, y: mul_p(t, exp_p(x)))
@@ -384,7 +384,7 @@ acos_p = unary("acos", chlo.AcosOp, INEXACT, lambda t, x, y: neg_p(mul_p(t, rsqr
 atan_p = unary("atan", chlo.AtanOp, INEXACT, lambda t, x, y: div_p(t, add_number(square_p(x), 1)))
 sinh_p = unary("sinh", chlo.SinhOp, INEXACT, lambda t, x, y: mul_p(t, cosh_p(x)))
 cosh_p = unary("cosh", chlo.CoshOp, INEXACT, lambda t, x, y: mul_p(t, sinh_p(x)))
-tanh_p = unary("tanh", hlo.TanhOp, INEXACT, lambda t, x, y: mul_p(t, one_minus(square_p(y))))
+tanh_p = unary("tanh", hlo.TanhOp, INEXACT, lambda t, x, y: mul_p(t, mul_p(add_number(y, 1), one_minus(y))))
 asinh_p = unary("asinh", chlo.AsinhOp, INEXACT, lambda t, x, y: mul_p(t, rsqrt_p(add_number(square_p(x), 1))))
 # sqrt(x - 1) sqrt(x + 1) rather than sqrt(x^2 - 1), which cancels near 1 and overflows for large x.
 acosh_p = unary(
