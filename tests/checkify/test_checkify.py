@@ -163,7 +163,7 @@ def test_a_check_raises_where_nothing_is_traced_and_is_refused_where_it_is_compi
         phalanx.jit(positive)(1.0)
     line = positive.__code__.co_firstlineno + 1
     assert str(e.value) == (
-        f"checkify.check at {__file__}:{line} (positive): expected a check in a function that checkify transforms, got one "
+        f"checkify.check at {__file__}:{line}:4 (positive): expected a check in a function that checkify transforms, got one "
         "that is to be compiled. Cannot abstractly evaluate a check that has not been functionalized.\n"
         "  Fix: call checkify.checkify(f) and compile that, or use debug_check, which does nothing elsewhere."
     )

@@ -39,7 +39,7 @@ def test_a_function_of_arrays_has_one_answer_on_every_mesh(mesh):
     assert all(t.mesh.axis_types == mesh.axis_types for t in report)
     text = repr(report).splitlines()[0]
     assert re.fullmatch(
-        r"Mesh\('data': 4, 'model': 2\): P\(\) in parts of \(4, 3\), P\('data', 'model'\) in parts "
+        r"Mesh\('data': 4, 'model': 2, axis_types=\(Auto, Auto\)\): P\(\) in parts of \(4, 3\), P\('data', 'model'\) in parts "
         r"of \(2, 2\); \d+ collectives, largest difference \S+",
         text,
     )

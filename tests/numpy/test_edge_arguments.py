@@ -192,3 +192,9 @@ def test_a_container_that_shows_the_attributes_of_its_array_is_an_operand():
     for fun in (lambda x: jnp.matmul(x, w), lambda x: jnp.dot(x, w).sum(0), lambda x: jnp.sum(w) + x):
         expected = fun(np.ones((2, 3), np.float32)).tolist()
         assert phalanx.jit(fun)(jnp.ones((2, 3))).tolist() == expected == fun(jnp.ones((2, 3))).tolist()
+    # Also around the tracers of a transformation.
+    x = jnp.arange(2.0)
+    apply = lambda x, w: x @ Parameter(w) + jnp.max(Parameter(w))
+    want = np.einsum("i,bij->bj", x, np.ones((3, 2, 2))) + 1
+    np.testing.assert_array_equal(phalanx.vmap(apply, (None, 0))(x, jnp.ones((3, 2, 2))), want)
+    assert phalanx.grad(lambda w: apply(x, w)[0])(jnp.eye(2)).tolist() == [[0.5, 0.0], [1.0, 0.5]]

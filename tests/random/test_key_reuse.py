@@ -57,10 +57,10 @@ def test_the_error_names_both_uses():
     with pytest.raises(KeyReuseError) as e:
         phalanx.jit(twice)(random.key(0))
     line = twice.__code__.co_firstlineno + 1
-    where = f"{__file__}:{line} (twice)"
+    first, second = [f"{__file__}:{line}:{column} (twice)" for column in (11, 32)]
     assert str(e.value) == (
         "random key: expected a key that is drawn from or split once, got a key that random_bits uses at "
-        f"{where}; it was used before by {where}.\n  Fix: split it first, `key, subkey = random.split(key)`, and use "
+        f"{second}; it was used before by {first}.\n  Fix: split it first, `key, subkey = random.split(key)`, and use "
         "each of the new keys once."
     )
     key = random.key(0)

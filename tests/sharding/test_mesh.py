@@ -109,7 +109,9 @@ def test_a_local_mesh_that_is_no_box_is_an_error():
         "Mesh('a': 4, axis_types=(Auto,)).\n  Fix: arrange the devices with mesh_utils.create_device_mesh or create_hybrid_device_mesh."
     )
     mesh = Mesh(np.array([FakeDevice(i, process_index=2 * i) for i in range(2)]), "a")
-    with pytest.raises(ShardingError, match=r"expected a mesh with devices of this process, got Mesh\('a': 2, axis_types"):
+    with pytest.raises(
+        ShardingError, match=r"expected a mesh with devices of this process, got Mesh\('a': 2, axis_types"
+    ):
         mesh.local_mesh
 
 

@@ -206,8 +206,8 @@ def test_a_mesh_with_other_axis_types_inside_a_compiled_function_is_an_error(mes
 
     with around:
         assert message(lambda: jit(f)(values(8))) == (
-            f"changing the mesh inside a compiled function: expected the mesh that was current at the call, {around!r}, "
-            f"got {other!r}.\n"
+            f"changing the mesh inside a compiled function: expected the mesh that was current at the call, {around}, "
+            f"got {other}.\n"
             "  Fix: enter the mesh around the call, or name it in NamedSharding(mesh, spec) or "
             "shard_map(..., mesh=mesh)."
         )

@@ -739,3 +739,15 @@ def test_axes_of_one_device_may_be_left_out_of_types():
         rows = phalanx.vmap(lambda v: v + 1, spmd_axis_name=("x", "y"))(phalanx.device_put(X, P(("x", "y"))))
         assert rows.sharding.spec == P("x", None)
     assert seen[:2] == ["f32[8@x,4]", "f32[4,4]{V:x}"]
+
+
+def test_the_out_sharding_of_an_array_on_no_mesh_changes_nothing():
+    """Flax passes the sharding in the type of a layer's input on."""
+    x = jnp.ones((2, 3))
+    like = phalanx.typeof(x).sharding
+    for make in (
+        lambda: jnp.zeros((2, 3), out_sharding=like),
+        lambda: phalanx.random.bernoulli(phalanx.random.key(0), 0.5, (2, 3), out_sharding=like),
+        lambda: x.reshape((2, 3), out_sharding=like),
+    ):
+        assert make().sharding == phalanx.jit(make)().sharding == x.sharding

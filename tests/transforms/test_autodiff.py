@@ -390,7 +390,7 @@ def test_error_for_a_leaked_tracer_names_the_line_that_created_it(transform):
         kept.append(jnp.sin(x))
         return jnp.sum(x)
 
-    line = f"test_autodiff.py:{leak.__code__.co_firstlineno + 1} "
+    line = f"test_autodiff.py:{leak.__code__.co_firstlineno + 1}:20 "
     x = jnp.ones(3)
     transform(leak)(x)
     with pytest.raises(UnexpectedTracerError, match=line):

@@ -91,7 +91,7 @@ def test_forward_mode_of_custom_vjp_is_refused():
         return phalanx.jvp(lambda x: f(x, 3.0), (x,), (1.0,))[1]
 
     line = forward.__code__.co_firstlineno + 1
-    place = f", at {__file__}:{line} (test_forward_mode_of_custom_vjp_is_refused.<locals>.forward.<locals>.<lambda>)"
+    place = f", at {__file__}:{line}:37 (test_forward_mode_of_custom_vjp_is_refused.<locals>.forward.<locals>.<lambda>)"
     # A program that is staged may still be transposed, so that only compiling it is refused.
     for run, where in ((forward, ""), (phalanx.jit(forward), place), (phalanx.grad(forward), "")):
         with pytest.raises(TraceError) as e:

@@ -18,6 +18,7 @@ from phalanx.core.aval import (
     make_scalar_aval as make_scalar_aval,
     physical_aval as physical_aval,
     type_shardings as type_shardings,
+    unwrap_array_like as unwrap_array_like,
 )
 from phalanx.core.config import (
     Context as Context,

@@ -502,6 +502,17 @@ def get_aval_of_argument(x: Any, where: Callable[[], str]) -> ShapedArray:
         raise type(error)(where(), expected=error.expected, got=error.got, fix=error.fix) from None
 
 
+def unwrap_array_like(x: Any) -> Any:
+    """The array that an object converts itself to by `__phalanx_array__` or `__jax_array__`; otherwise the object.
+
+    The object may show the attributes of its array, `aval` among them, as Flax's variables do.
+    """
+    for name in ("__phalanx_array__", "__jax_array__"):
+        if hasattr(x, name):
+            return getattr(x, name)()
+    return x
+
+
 def _aval_of_host(x: Any) -> ShapedArray:
     if isinstance(x, _NUMPY):
         is_float0 = x.dtype.kind == "V" and x.dtype == dtypes.float0
@@ -510,8 +521,8 @@ def _aval_of_host(x: Any) -> ShapedArray:
     for base in (bool, int, float, complex):
         if isinstance(x, base):
             return make_scalar_aval(base)
-    if hasattr(x, "__phalanx_array__"):
-        return get_aval(x.__phalanx_array__())
+    if (array := unwrap_array_like(x)) is not x:
+        return get_aval(array)
     raise ConversionError(
         "argument",
         expected="an array or a scalar",

@@ -20,7 +20,7 @@ import numpy as np
 
 from phalanx.core import source_info
 from phalanx.core.array_operators import Operators
-from phalanx.core.aval import AbstractRef, ShapedArray, Typed, get_aval, get_scalar_aval
+from phalanx.core.aval import AbstractRef, ShapedArray, Typed, get_aval, get_scalar_aval, unwrap_array_like
 from phalanx.core.config import current_scope, state
 from phalanx.core.dtypes import wide
 from phalanx.core.effects import Effects, no_effects
@@ -37,7 +37,6 @@ from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, remove_dead_code
 from phalanx.core.primitive import Primitive, infer_result
 from phalanx.core.tangent import vector_space
 from phalanx.engine import pause_collector, traceback_filtering
-from phalanx.symbolic import Dim
 
 _new_tuple = tuple.__new__  # makes a NamedTuple without a Python call
 
@@ -398,10 +397,8 @@ class StagingTrace(Trace):
             self.check_alive(x)
             if x._trace is self:  # a tracer of a subclass of `StagingTrace`
                 return x._var
-        elif type(x) is Dim:  # a symbolic size among arrays
-            return self.atom(x.__phalanx_array__())
-        elif hasattr(type(x), "__jax_array__"):  # a container that shows the attributes of its array, such as Flax's
-            return self.atom(x.__jax_array__())
+        elif (array := unwrap_array_like(x)) is not x:  # a symbolic size, or a container such as Flax's variables
+            return self.atom(array)
         elif isinstance(x, np.ndarray) and x.ndim == 0:
             return Literal(x[()], get_aval(x))
         var = Var(get_aval(x))
@@ -553,9 +550,8 @@ def convert_outputs(outputs: Sequence[Any], paths: Callable[[int], str]) -> list
             )
         if aval is not None or isinstance(x, np.ndarray | np.generic | int | float | complex | bool):
             continue
-        if hasattr(x, "__phalanx_array__"):
-            out[i] = x.__phalanx_array__()
-        else:
+        out[i] = unwrap_array_like(x)
+        if out[i] is x:
             raise TraceError(
                 f"output{paths(i)}",
                 expected="an array or a scalar",

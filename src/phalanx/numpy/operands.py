@@ -35,6 +35,7 @@ from phalanx.core import (
     is_sequence,
     promotion,
     state,
+    unwrap_array_like,
     user_stacklevel,
 )
 from phalanx.runtime import transfer
@@ -43,7 +44,6 @@ from phalanx.symbolic import is_symbolic, static_size
 from phalanx.typing import Array, ArrayLike, Axis, DTypeLike, Shape
 
 SCALAR_KINDS = frozenset({bool, int, float, complex})
-_CONVERSIONS = ("__phalanx_array__", "__jax_array__")
 
 
 def aval_or_scalar_type(x: ArrayLike, where: str) -> Any:
@@ -73,14 +73,6 @@ def _describe(x: Array) -> str:
     if isinstance(x, list | tuple) and (len(x) > 20 or any(hasattr(v, "aval") or type(v) is type(x) for v in x)):
         return f"a {type(x).__name__} of length {len(x)}"
     return f"{x!r} of type {type(x).__name__}"
-
-
-def unwrap_array_like(x: ArrayLike) -> Any:
-    """The array that an object converts itself to by `__phalanx_array__` or `__jax_array__`; otherwise the object."""
-    for name in _CONVERSIONS:
-        if hasattr(x, name):
-            return getattr(x, name)()
-    return x
 
 
 def to_operand(x: ArrayLike, where: str) -> Any:

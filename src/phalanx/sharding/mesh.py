@@ -133,7 +133,7 @@ class _Axes:
     update_axis_types = with_axis_types
 
     def __str__(self) -> str:
-        axes = "".join(f"{name!r}: {size}, " for name, size in self.shape.items())
+        axes = "".join(f"{name!r}: {size}, " for name, size in self.shape.items()) or "(), "
         return f"{type(self).__name__}({axes}axis_types={self.axis_types})"
 
 
@@ -483,7 +483,7 @@ def check_mesh_change(
         raise ShardingError(
             "changing the mesh inside a compiled function",
             expected=f"the mesh that was current at the call, {outer or 'none'!s}",
-            got="no mesh" if mesh is None else mesh,
+            got="no mesh" if mesh is None else str(mesh),
             fix="enter the mesh around the call, or name it in NamedSharding(mesh, spec) or shard_map(..., mesh=mesh)",
         )
     return mesh

@@ -203,7 +203,7 @@ class PartitionSpec(Sequence[Any]):
 
     def to_ct_spec(self) -> PartitionSpec:
         """The spec of cotangents of an array with this spec: `unreduced` and `reduced` change places."""
-        if self.unreduced_kind is not None:
+        if self.unreduced_kind not in (None, UnreducedKind.sum):
             raise ShardingError(
                 "the cotangent of an unreduced array",
                 expected="a sum of terms, the only combination that is linear",

@@ -45,6 +45,7 @@ from phalanx.core import (
     state,
     state_extra,
     trace_to_jaxpr,
+    unwrap_array_like,
     vector_space,
     write_p,
 )
@@ -133,6 +134,8 @@ class BatchTrace(Trace):
                 if isinstance(x, Tracer):
                     x, dim = self.unwrap(x)
                     active = active or dim is not None
+                elif type(x) is not Array and (array := unwrap_array_like(x)) is not x:
+                    return self.process(primitive, [array if a is x else a for a in args], params)
                 values.append(x)
                 mapped.append(dim)
         before = state.trace

@@ -30,6 +30,7 @@ from phalanx.core import (
     select_flagged,
     state,
     trace_to_jaxpr,
+    unwrap_array_like,
     vector_space,
 )
 from phalanx.runtime.array import Array
@@ -98,6 +99,8 @@ class JVPTrace(Trace):
             else:
                 if isinstance(x, Tracer):
                     self.check_alive(x)
+                elif type(x) is not Array and (array := unwrap_array_like(x)) is not x:
+                    return self.process(primitive, [array if a is x else a for a in args], params)
                 primals.append(x)
                 tangents.append(None)
         before = state.trace

@@ -282,13 +282,18 @@ def apply_out_sharding(
     kind: UnreducedKind = UnreducedKind.sum,
 ) -> Any:
     """Apply `out_sharding` to a result: reshard it over Explicit axes, constrain it on a mesh without them."""
-    if out_sharding is None:
+    if out_sharding is None or is_over_no_mesh(out_sharding):
         return x
     if isinstance(out_sharding, Sharding) and not isinstance(out_sharding, NamedSharding):
         return with_sharding_constraint(x, out_sharding)
     target = resolve_explicit_sharding(out_sharding, get_aval(x), where, mesh, kind)
     # Without Explicit axes the type has no sharding, so out_sharding becomes a constraint for the compiler.
     return with_sharding_constraint(x, out_sharding) if target is None else reshard_p(x, sharding=target)
+
+
+def is_over_no_mesh(sharding: object) -> bool:
+    """Whether a sharding is that in the type of an array that no mesh places: it asks for nothing."""
+    return isinstance(sharding, NamedSharding) and sharding.mesh.empty
 
 
 def sharding_for_array_like(x: ArrayLike, shape: Shape) -> Sharding | None:

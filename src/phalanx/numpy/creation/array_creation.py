@@ -14,7 +14,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentTypeError, ConversionError, ShapeError, Tracer, dtypes, host_scalar, promotion, state
 from phalanx.lax.prng.key_words import random_wrap_p
-from phalanx.lax.sharding.out_sharding import apply_out_sharding, sharding_for_array_like
+from phalanx.lax.sharding.out_sharding import apply_out_sharding, is_over_no_mesh, sharding_for_array_like
 from phalanx.numpy.operands import (
     SCALAR_KINDS,
     as_array,
@@ -665,7 +665,7 @@ def from_dlpack(x: ArrayLike, /, device: ShardingLike | None = None, copy: bool 
 
 def place_output(x: Array, where: ArrayLike | None) -> Array:
     """Place `x` on a device or with a sharding, if one is given."""
-    if where is None:
+    if where is None or is_over_no_mesh(where):
         return x
 
     is_named = isinstance(where, PartitionSpec | NamedSharding)
