@@ -34,6 +34,7 @@ def test_keys_show_their_words():
 def test_empty_arrays_show_their_shape():
     assert repr(jnp.ones(0)) == "Array([], shape=(0,), dtype=float32)"
     assert repr(jnp.ones((0, 3))) == "Array([], shape=(0, 3), dtype=float32)"
+    assert repr(jnp.ones((512, 512))) == "Array(shape=(512, 512), dtype=float32)"  # 1 MiB, not copied to the host
 
 
 def test_zeros_of_both_signs_are_told_apart_in_complex_numbers():

@@ -43,6 +43,9 @@ from phalanx.runtime.layout import Format, Layout
 from phalanx.sharding import SingleDeviceSharding, index_shape
 from phalanx.tree import tree_leaves
 
+# A larger array is shown by its shape, without a transfer from its devices.
+_MAX_PRINTED_BYTES = 1 << 20
+
 
 class GeneralTransfers(Protocol):
     """Transfers that `spmd` implements."""
@@ -500,8 +503,11 @@ class Array(Operators, metaclass=_ArrayMeta):
         weak = ", weak_type=True" if self.weak_type else ""
         if self.sharding.unreduced_over:
             return f"Array(shape={self.shape}, dtype={self.dtype.name}{weak}, sharding={self.sharding})"
+        shape = f"shape={self.shape}"
+        if self.nbytes >= _MAX_PRINTED_BYTES:
+            return f"Array({shape}, dtype={self.dtype.name}{weak})"
         body = np.array2string(self._value, prefix="Array(", suffix=",", separator=", ", threshold=1000)
-        shape = "" if self.size else f", shape={self.shape}"
+        shape = "" if self.size else f", {shape}"
         last = f"dtype={self.dtype.name}{weak}"
         # As in JAX and NumPy, the dtype stands apart where it does not fit into the line.
         is_long = len(body) - body.rfind("\n") + len(last) + 3 > np.get_printoptions()["linewidth"]
