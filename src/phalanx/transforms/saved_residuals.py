@@ -43,8 +43,8 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Shap
     # In the order of the program: literals, constants, arguments, results.
     made = [*primal.constvars, *primal.invars, *(v for eqn in primal.eqns for v in eqn.outvars)]
     position = {v: i for i, v in enumerate(made)}
-    kept = sorted(kept, key=lambda v: position.get(v, -1))
-    return [(v.aval, origin.get(v) or _origin(primal, v)) for v in kept]
+    in_order = sorted(kept, key=lambda v: position.get(v, -1))
+    return [(v.aval, origin.get(v) or _origin(primal, v)) for v in in_order]
 
 
 def print_saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> None:
