@@ -17,6 +17,8 @@ from phalanx import lax, nnx
 from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, MissingExtraError, ShardingError
 from phalanx.engine.compile_only_devices import is_installed
 from phalanx.planning import Link, Machine, OfflineCompileError, PlanError, compare, plan_report as report
+from phalanx.planning.planned_arrays import PlannedArray
+from phalanx.planning.sharding_pictures import draw_mesh, draw_sharding
 from phalanx.sharding import AbstractMesh, NamedSharding, P
 from phalanx.testing import collectives
 from phalanx.tree import broadcast_prefix
@@ -239,8 +241,49 @@ def test_a_plan_is_printed_stored_and_drawn(wide):
     assert {(c["cause"], c["kind"]) for c in stored["collectives"]} >= {("unasked", "all-gather")}
     assert " cause " in text and "<th>cause</th>" in wide.to_html()
     page = wide.to_html()
-    assert page.startswith("<!DOCTYPE html>") and page.count("<table>") == 3 and "<polygon" in page
+    assert page.startswith("<!DOCTYPE html>") and page.count("<table>") == 4 and "<polygon" in page
     assert "src=" not in page and "href=" not in page  # one file
+    assert 'aria-label="mesh: data = 64, model = 2"' in page and page.count('aria-label="sharding of ') == 3
+    # The weights are cut over "data": 64 parts are drawn as 16, with 15 lines in the colour of the first axis.
+    picture = draw_sharding(wide.arrays[0], wide.mesh)
+    assert picture.count('stroke="var(--axis0)"') == 15 and 'class="part"' in picture
+
+
+def test_arrays_have_their_shardings_and_equal_layers_are_one_row():
+    def forward(layers, x):
+        for w in layers:
+            x = lax.with_sharding_constraint(x @ w, P("data"))
+        return x
+
+    args = [shape((64, 64))] * 3, shape((128, 64))
+    found = phalanx.plan(forward, *args, mesh=WIDE, in_shardings=(P(None, "model"), P("data")))
+    assert found.arrays[2:4] == (
+        PlannedArray("argument", "layers[2]", "float32[64,64]", (1, 2), ((), ("model",)), "f32[64,32]", 8192),
+        PlannedArray("argument", "x", "float32[128,64]", (64, 1), (("data",), ()), "f32[2,64]", 512),
+    )
+    assert found.arrays[4].axes is None and found.arrays[4].shard == "f32[2,64]"  # the compiler's choice
+    groups = report.group_arrays(found)
+    assert [report.array_row(group, "")[1:] for group in groups[:2]] == [
+        ("P(None, 'model')", "float32[64,64]", "f32[64,32]", 24576, 3, "argument", "layers[*]"),
+        ("P('data',)", "float32[128,64]", "f32[2,64]", 512, 1, "argument", "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "cells", "first_and_last"),
+    [
+        ({"x": 8}, 8, (0, 7)),
+        ({"data": 4, "model": 2}, 8, (0, 7)),
+        ({"pipe": 2, "data": 2, "model": 2}, 8, (0, 7)),
+        ({"pipe": 8, "data": 128, "model": 2}, 3 * 2 * 31, (0, 2047)),
+    ],
+)
+def test_a_mesh_is_drawn_with_its_devices(mesh, cells, first_and_last):
+    picture = draw_mesh(mesh)
+    devices = re.findall(r">(\d+)</text>", picture)
+    assert picture.count('class="device"') == len(devices) == cells
+    assert (min(map(int, devices)), max(map(int, devices))) == first_and_last
+    assert all(f"{name} = {size}" in picture for name, size in mesh.items())
 
 
 def test_two_plans_are_compared_by_line_kind_and_axes(wide):

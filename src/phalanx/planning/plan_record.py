@@ -8,6 +8,7 @@ from typing import Any
 
 from phalanx.planning.plan_page import format_page
 from phalanx.planning.plan_report import format_plan
+from phalanx.planning.planned_arrays import PlannedArray
 from phalanx.planning.planned_memory import PlannedMemory
 from phalanx.planning.timing import TimeEstimate
 from phalanx.spmd.communication import Collectives
@@ -20,6 +21,7 @@ class Plan:
     Args:
       name: the name of the function.
       mesh: the size of each mesh axis by name; empty if the program has no mesh.
+      arrays: the arguments that the program reads and its results, with their shardings.
       num_devices: the number of devices.
       target: the name of the machine; None if there is none.
       compiler: the compiler that answered.
@@ -39,6 +41,7 @@ class Plan:
 
     name: str
     mesh: dict[Any, int]
+    arrays: tuple[PlannedArray, ...]
     num_devices: int
     target: str | None
     compiler: str
@@ -66,14 +69,16 @@ class Plan:
         time = None if self.time is None else {**asdict(self.time), "step": self.time.step}
         collectives = [{**c._asdict(), "executions": c.executions} for c in self.collectives]
         fields = {f.name: getattr(self, f.name) for f in dataclass_fields(self)}
-        known = {"memory": memory, "time": time, "collectives": collectives}
+        arrays = [asdict(a) for a in self.arrays]
+        known = {"memory": memory, "time": time, "collectives": collectives, "arrays": arrays}
         return json.dumps({"version": 2, **fields, **known, "mesh": {str(k): n for k, n in self.mesh.items()}})
 
     def to_html(self) -> str:
         """The plan as one HTML page, which needs no other file.
 
         Returns:
-          The text: memory over the program as a picture, and tables that sort by their columns.
+          The text: the mesh, the shardings and the memory over the program as pictures, and tables that sort by their
+          columns.
 
         Examples:
           >>> import phalanx, phalanx.numpy as jnp

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from phalanx.planning.planned_arrays import PlannedArray
+from phalanx.sharding import PartitionSpec
 
 if TYPE_CHECKING:
     from phalanx.planning.plan_record import Plan
 
-_ROWS_SHOWN, _NAME_WIDTH = 12, 48
+_ROWS_SHOWN, _NAME_WIDTH, _NAMES_SHOWN = 12, 48, 4
+MOST_CUTS = 16  # more parts of a dimension are drawn as so many
 BUFFER_COLUMNS = ("bytes", "count", "kind", "type", "operation", "line")
 COLLECTIVE_COLUMNS = ("bytes in all", "times", "bytes", "kind", "cause", "axes", "time in all", "line")
 LINE_COLUMNS = ("time in all", "line")
+ARRAY_COLUMNS = ("sharding", "spec", "type", "part of a device", "bytes in all", "arrays", "kind", "names")
 
 
 def format_plan(plan: Plan) -> str:
@@ -94,6 +100,42 @@ def collective_rows(plan: Plan) -> list[tuple[Any, ...]]:
         total = Bytes(c.bytes * c.executions)
         rows.append((total, c.executions, Bytes(c.bytes), c.kind, c.cause, axes, seconds, format_source(c.source)))
     return rows
+
+
+def group_arrays(plan: Plan) -> list[list[PlannedArray]]:
+    """The arguments and the results in groups of the same type and sharding, those of the most bytes first."""
+    found: dict[Hashable, list[PlannedArray]] = {}
+    for a in plan.arrays:
+        found.setdefault((a.kind, a.type, a.shard, a.parts, a.axes), []).append(a)
+    return sorted(found.values(), key=lambda group: -sum(a.bytes for a in group))
+
+
+def describe_arrays(plan: Plan) -> str:
+    """How the pictures of the arguments and results are read."""
+    if not plan.mesh:
+        return "Nothing is split, since the program has no mesh."
+    return (
+        "Each picture is a whole array. Lines cut it along a mesh axis, in the colour of the axis; the filled part is "
+        f"on the first device. More than {MOST_CUTS} parts are drawn as {MOST_CUTS}. Arrays of the same type and "
+        "sharding are one row."
+    )
+
+
+def array_row(group: Sequence[PlannedArray], picture: Any) -> tuple[Any, ...]:
+    """The row of a group of arguments or results."""
+    first, total = group[0], Bytes(sum(a.bytes for a in group))
+    spec = "chosen by the compiler" if first.axes is None else repr(PartitionSpec.of_dims(first.axes).canonical)
+    return (picture, spec, first.type, first.shard, total, len(group), first.kind, _join_names(group))
+
+
+def _join_names(group: Sequence[PlannedArray]) -> str:
+    """The names of arrays; those that differ by numbers only, as the ones of equal layers do, are one."""
+    alike: dict[str, list[str]] = {}
+    for a in group:
+        alike.setdefault(re.sub(r"\d+", "*", a.name), []).append(a.name)
+    names = [pattern if len(members) > 1 else members[0] for pattern, members in alike.items()]
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def line_rows(plan: Plan) -> list[tuple[Any, ...]]:

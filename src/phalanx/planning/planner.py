@@ -21,6 +21,7 @@ from phalanx.planning.cpu_deviations import AsCompiled, CompiledForCpus
 from phalanx.planning.machines import HOST, Machine, find_machine
 from phalanx.planning.plan_record import Plan
 from phalanx.planning.plan_report import Bytes
+from phalanx.planning.planned_arrays import list_arrays
 from phalanx.planning.planned_memory import PlannedMemory, measure_memory
 from phalanx.planning.timing import TimeEstimate, estimate_time
 from phalanx.runtime import Array
@@ -141,6 +142,7 @@ def read_plan(lowered: Lowered, answer: OfflineProgram, machine: Machine | None,
     return Plan(
         name=lowered.fun_name,
         mesh=dict(program_mesh.shape) if program_mesh is not None else {},
+        arrays=list_arrays(lowered, module),
         num_devices=num_devices,
         target=machine.name if machine is not None else None,
         compiler=answer.compiler,
