@@ -21,12 +21,12 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --text: #dde1e7; --muted: #98a1ad; --ground: #16191e; --shade: #1f242b;
   --rule: #414954; --kept: #4e84bd; --passing: #8fbdf0; --limit: #ff7b6b; --axis0: #5aa2ff; --axis1: #ff9248;
   --axis2: #4fc47c; --axis3: #bf88ee; --axis4: #dcb535; --axis5: #35c5d0; --array: #2a313a; --part: #56667a } }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 1080px; padding: 0 1em;
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em;
   color: var(--text); background: var(--ground) }
 h1 { font-size: 1.3em } h2 { font-size: 1.1em; margin-top: 2em } div { overflow-x: auto }
 table { border-collapse: collapse; font-size: 13px } td, th { padding: 3px 10px; text-align: left; white-space: nowrap }
 th { cursor: pointer; border-bottom: 1px solid var(--muted) } tr:nth-child(even) td { background: var(--shade) }
-td svg { display: block } td:has(svg) ~ td:last-child { white-space: normal; min-width: 18em }
+td svg { display: block } td:has(svg) ~ td:last-child { white-space: normal; min-width: 19em }
 svg.timeline { background: var(--shade) } text { font-size: 12px; fill: var(--muted) } text.axis { font-weight: 600 }
 text.number { font-size: 9px; text-anchor: middle } text.end { text-anchor: end }
 rect.device { fill: var(--array) } rect.part { fill: var(--part) }

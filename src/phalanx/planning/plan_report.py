@@ -133,7 +133,8 @@ def _join_names(group: Sequence[PlannedArray]) -> str:
     alike: dict[str, list[str]] = {}
     for a in group:
         alike.setdefault(re.sub(r"\d+", "*", a.name), []).append(a.name)
-    names = [pattern if len(members) > 1 else members[0] for pattern, members in alike.items()]
+    pieces = [zip(*(re.split(r"(\d+)", name) for name in members), strict=True) for members in alike.values()]
+    names = ["".join(x[0] if len(set(x)) == 1 else "*" for x in positions) for positions in pieces]
     more = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 

@@ -15,7 +15,7 @@ from phalanx.planning.plan_report import MOST_CUTS
 from phalanx.planning.planned_arrays import PlannedArray
 
 _NUM_COLOURS = 6
-_WIDTH, _HEIGHT = 64.0, 44.0  # of the picture of an array, in pixels
+_WIDTH, _HEIGHT, _SCALAR = 64.0, 44.0, 12.0  # of the picture of an array and of a scalar, in pixels
 _SHEETS, _OFFSET = 3, 4.0  # an array of more than two dimensions is a pile of sheets
 _MOST_COLUMNS, _MOST_ROWS, _MOST_GRIDS = 32, 16, 4  # of the picture of a mesh; others are left out in the middle
 
@@ -92,7 +92,7 @@ def draw_sharding(array: PlannedArray, mesh: Mapping[Any, int]) -> str:
     num_sheets = _SHEETS if math.prod(outer) > 1 else 1
     # Proportions are drawn less extreme than they are.
     ratio = min(max(math.sqrt(columns / max(rows, 1)), 0.4), 5.0)
-    width, height = min(_WIDTH, _HEIGHT * ratio), min(_HEIGHT, _WIDTH / ratio)
+    width, height = (min(_WIDTH, _HEIGHT * ratio), min(_HEIGHT, _WIDTH / ratio)) if sizes else (_SCALAR, _SCALAR)
     parts = []
     for sheet in reversed(range(num_sheets)):
         x, y = 1 + _OFFSET * sheet, 1 + _OFFSET * (num_sheets - 1 - sheet)
