@@ -15,7 +15,7 @@ _LAZY = {
     "CoordinationError": "phalanx.engine.error_record",
     "KeyReuseError": "phalanx.random.key_reuse",
     "NonConcreteBooleanIndexError": "phalanx.numpy.indexing.index_expression",
-    "ProcessesDifferError": "phalanx.spmd.multihost_utils",
+    "ProcessesDifferError": "phalanx.runtime.process_comparison",
     "ProcessFailure": "phalanx.engine.failure_watch",
     "ProgramMismatchError": "phalanx.engine.error_record",
     "TraceContextError": "phalanx.nnx.trace_level",

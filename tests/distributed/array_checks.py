@@ -14,6 +14,7 @@ from phalanx.experimental import multihost_utils
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import export, lax, nnx, optim
+from phalanx.core.config import debug_compare_host_values
 from phalanx.sharding import Mesh, NamedSharding, P
 
 DEVICES = phalanx.devices()
@@ -423,8 +424,48 @@ def values_that_differ_between_processes_are_found():
     assert str(caught.value) == (
         f"assert_equal, configurations differ: expected ['b'] = [{OWN} 7] of int64[2], as in process {OWN}, "
         f"got ['b'] = [{other} 7] of int64[2] in process {other}.\n"
-        "  Fix: compute the value in one process and broadcast it with broadcast_one_to_all."
+        "  Fix: compute the value in one process and broadcast it with multihost_utils.broadcast_one_to_all."
     )
+
+
+def transferred_values_that_differ_between_processes_are_found():
+    def step(w, batch):
+        return w + batch["x"]
+
+    w, other = phalanx.device_put(np.zeros(2, np.int32), R), 1 if OWN == 0 else 0
+    jitted = phalanx.jit(step)
+    compiled = jitted.lower(w, {"x": phalanx.ShapeDtypeStruct((2,), np.int32)}).compile()
+    own = np.array([OWN, 7], np.int32)
+    big = np.zeros((4, 64), np.float32)
+    big[2, 33] = OWN
+    calls = {
+        "step, argument batch['x']": lambda x: jitted(w, {"x": x}),
+        "call of compiled step, argument batch['x']": lambda x: compiled(w, {"x": x}),
+        "device_put, x['a']": lambda x: phalanx.device_put({"a": x}, X if x.size == 8 else R),
+    }
+    fix = "  Fix: compute the value in one process and broadcast it with multihost_utils.broadcast_one_to_all."
+    for name, call in calls.items():
+        call(own)  # unnoticed, and in the caches of calls
+        with debug_compare_host_values(True):
+            for _ in range(3):
+                call(np.array([3, 7], np.int32))
+                call(phalanx.numpy.array([3, 7], np.int32))
+                for x in own, phalanx.numpy.array(own):
+                    with pytest.raises(phalanx.errors.ProcessesDifferError) as caught:
+                        call(x)
+                    assert str(caught.value) == (
+                        f"{name}: expected [{OWN} 7] of int32[2], as in process {OWN}, "
+                        f"got [{other} 7] of int32[2] in process {other}.\n{fix}"
+                    )
+    with debug_compare_host_values(True):
+        _same(w + 1, [1, 1])
+        with pytest.raises(AssertionError, match=r"argument 1: expected \d of int32\[\], as in process"):
+            w + OWN
+        phalanx.device_put(OWN, phalanx.local_devices()[0])
+        with pytest.raises(AssertionError, match=r"of float32\[4, 64\] with digest \w{8}, as .* with digest \w{8} in"):
+            phalanx.device_put(big, R)
+        with pytest.raises(AssertionError, match=r"^device_put, x: "):
+            phalanx.device_put(np.arange(8) + OWN, X)  # each process would send its part
 
 
 def host_local_arrays_become_global_ones_and_back():

@@ -549,6 +549,9 @@ communication = _traced(
 debug_nans = _traced(False, flag, "Raise at the operation whose result holds a NaN.")
 debug_infs = _traced(False, flag, "Raise at the operation whose result holds an infinity.")
 disable_jit = _DisableJit(False, flag, "Run jit-compiled functions operation by operation.", traced=True)
+debug_compare_host_values = _traced(
+    False, flag, "Raise where a value that is put on the devices of several processes differs between them."
+)
 debug_key_reuse = _traced(False, flag, "Raise where a typed random key is used twice.")
 check_tracer_leaks = _traced(False, flag, "Raise where a traced value outlives its trace.")
 threefry_partitionable = _traced(

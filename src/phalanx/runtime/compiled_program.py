@@ -53,6 +53,7 @@ from phalanx.engine.compile_only_devices import Topology
 from phalanx.runtime import (
     engine_options as engine_options,  # declares the options that concern the engine
     in_flight,
+    process_comparison,
     transfer,
 )
 from phalanx.runtime.array import Array, ArrayType, deleted_error, donated_twice_error
@@ -647,7 +648,10 @@ class CompiledCall:
       moves: for each argument to transfer its number, the type it must have, and the function that transfers it.
     """
 
-    __slots__ = ("checked_program", "compiled", "handlers", "is_direct", "is_plain", "moves", "out_types", "run")
+    __slots__ = (
+        *("checked_program", "compared", "compiled", "handlers", "is_direct", "is_plain", "moves", "name"),
+        *("out_types", "run"),
+    )
 
     def __init__(self, compiled: CompiledProgram, moves: list):
         self.compiled = compiled
@@ -658,15 +662,21 @@ class CompiledCall:
         context = state.context
         # The program whose use of random keys is checked at each call, under the option `debug_key_reuse`.
         self.checked_program = compiled.program if context.debug_key_reuse else None
+        # The shardings of arguments whose values are compared at each call, under `debug_compare_host_values`.
+        self.compared = {i: type.sharding for i, type, _ in moves} if context.debug_compare_host_values else {}
+        program = compiled.program if self.compared else None
+        self.name = "program" if program is None else program.debug_name
         # A plain call has nothing to do but transfers and the execution, which hot paths do without another call.
-        self.is_plain = not (
-            compiled.has_effects or context.debug_nans or context.debug_infs or context.debug_key_reuse
-        )
+        debugs = context.debug_nans or context.debug_infs or context.debug_key_reuse or self.compared
+        self.is_plain = not (compiled.has_effects or debugs)
         self.is_direct = self.is_plain and not moves
 
     def __call__(self, args: Sequence[Any], name_of: Callable[[int], str] | None = None) -> list[Array]:
         if self.checked_program is not None:
             run_checks.use_keys(self.checked_program, args)
+        if self.compared:
+            names = name_of or (lambda i: f"{self.name}, argument {i}")
+            process_comparison.compare_transferred(self.name, args, self.compared, names)
         try:
             return self.compiled([x._buffer for x in (transfer_arguments(args, self.moves) if self.moves else args)])
         except Exception as error:

@@ -24,6 +24,7 @@ from phalanx.core import (
 from phalanx.engine.transfer_guard import explicit_transfer
 from phalanx.lax.sharding_constraint import broadcast_shardings, check_not_manual, device_put_p
 from phalanx.runtime import Array, ArrayType, transfer
+from phalanx.runtime.process_comparison import compare_transferred
 from phalanx.sharding import Mesh, NamedSharding, P, Sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.spmd.make_array import assemble_array
@@ -84,6 +85,10 @@ def device_put(
             )
         if s is not None:
             _check_fits(leaf, s, x, i)
+    if state.context.debug_compare_host_values:
+        compare_transferred(
+            "device_put", leaves, dict(enumerate(shardings)), lambda i: f"device_put, x{leaf_path(x, i)}"
+        )
     try:
         with explicit_transfer():
             return tree_unflatten(tree, put(leaves, shardings, donated, may_share))

@@ -8,7 +8,6 @@ process may call them, too.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,24 +26,13 @@ from phalanx.core import (
 from phalanx.engine import Device, buffers, client, guard_namespace as _guard
 from phalanx.engine.coordination import Coordinator
 from phalanx.runtime import Array, ArrayType, transfer
+from phalanx.runtime.process_comparison import compare_over_processes
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd import device_put
 from phalanx.spmd.jit import jit
 from phalanx.spmd.make_array import assemble_array
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
-
-
-class ProcessesDifferError(PhalanxError, AssertionError):
-    """A value that should be the same in all processes is not.
-
-    Args:
-      where, expected, got, fix: as in `PhalanxError`.
-
-    Examples:
-      >>> issubclass(ProcessesDifferError, AssertionError)
-      True
-    """
 
 
 def process_allgather(in_tree: PyTree, tiled: bool = False) -> Any:
@@ -174,26 +162,12 @@ def assert_equal(in_tree: PyTree, fail_message: str = "") -> None:
     Examples:
       >>> assert_equal({"seed": 7}, "seeds differ")
     """
-    import hashlib
-
     pairs, _ = tree_flatten_with_path(in_tree)
-    values = [np.ascontiguousarray(_host_value(x, "assert_equal")) for _, x in pairs]
+    named = [(keystr(path), _host_value(x, "assert_equal")) for path, x in pairs]
     coordinator = client.coordinator()
-    if coordinator is None:
-        return
-    facts = [[_describe(x), _shorten(x), hashlib.blake2b(x.tobytes(), digest_size=16).hexdigest()] for x in values]
-    ours = [[keystr(path), *fact] for (path, _), fact in zip(pairs, facts, strict=True)]
-    for process, text in enumerate(coordinator.exchange("assert_equal", json.dumps(ours))):
-        theirs = json.loads(text)
-        # A tree with another number of leaves differs from this one at the first leaf that only one of them has.
-        for mine, other in zip([*ours, None], [*theirs, None], strict=False):
-            if mine != other:
-                raise ProcessesDifferError(
-                    f"assert_equal{f', {fail_message}' if fail_message else ''}",
-                    expected=f"{_format_fact(mine)}, as in process {coordinator.process_id}",
-                    got=f"{_format_fact(other)} in process {process}",
-                    fix="compute the value in one process and broadcast it with broadcast_one_to_all",
-                )
+    if coordinator is not None:
+        where = f"assert_equal{f', {fail_message}' if fail_message else ''}"
+        compare_over_processes(coordinator, "assert_equal", where, named)
 
 
 class ProcessFailureError(PhalanxError, RuntimeError):
@@ -423,17 +397,6 @@ def _compare_shapes(what: str, values: Sequence[np.ndarray], coordinator: Coordi
 
 def _describe(x: np.ndarray) -> str:
     return f"{x.dtype}{list(x.shape)}"
-
-
-def _shorten(x: np.ndarray) -> str:
-    return np.array2string(x, threshold=8, edgeitems=2, max_line_width=10**6).replace("\n", "")[:80]
-
-
-def _format_fact(fact: Sequence[str] | None) -> str:
-    if fact is None:
-        return "no further leaf"
-    path, shape, value, _ = fact
-    return f"{path or 'the value'} = {value} of {shape}"
 
 
 def _host_value(x: ArrayLike, what: str) -> np.ndarray:

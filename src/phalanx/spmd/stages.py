@@ -50,6 +50,7 @@ from phalanx.runtime import (
     result_wrapper,
     transfer,
 )
+from phalanx.runtime.process_comparison import compare_transferred
 from phalanx.sharding import AbstractMesh, AutoSharding, NamedSharding, PartitionSpec, Sharding
 from phalanx.spmd.auto_resolution import check_no_refs, find_auto_mesh, find_mark, sharding_choices
 from phalanx.spmd.call_arguments import CallArguments, Signature
@@ -667,6 +668,10 @@ class Compiled(_LaterStage):
         given, avals = call.leaves, traced.program.in_avals
         if self.refs is not None:
             given, avals = self.refs.read(given), self.refs.jaxpr.in_avals
+        is_compared = current_scope().context.debug_compare_host_values
+        if is_compared:
+            wanted = dict(enumerate(self.program.lowered.in_shardings))
+            compare_transferred(traced.fun_name, given, wanted, self._argument_name(call))
         # The executable takes only buffers with exactly the shardings that it was compiled for.
         leaves = [
             transfer.put(x, s, a) if type(x) is not Array or x.sharding is not s else x
@@ -680,7 +685,7 @@ class Compiled(_LaterStage):
         if self.refs is not None:
             return tree_unflatten(self.out_tree, self.refs.write(call.leaves, out))
         seen = [*map(concrete_type, call.leaves)], current_scope().context
-        if seen == self._seen and not self.program.has_effects:
+        if seen == self._seen and not (self.program.has_effects or is_compared):
             moves = compiled_program.plan_transfers(seen[0], self.program.lowered, self._argument_name(call))
             self._reader = opener(args, kwargs, statics, seen[0], moves)
             self._wrap, self._context = result_wrapper(self.out_tree, self.program.out_types), seen[1]
