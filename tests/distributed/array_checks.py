@@ -294,7 +294,7 @@ def arrays_on_a_device_of_another_process():
         _same(results[0], A * 2)
         return
     assert not any(y.addressable_shards for y in results)
-    assert repr(x) == str(x) == "Array(f32[8,8], sharding=NamedSharding(Mesh('x': 1), P('x',)))"
+    assert repr(x) == str(x) == f"Array(f32[8,8], sharding={NamedSharding(mesh, P('x'))})"
     with pytest.raises(phalanx.errors.ArgumentError, match=r"process_allgather, or read x\.addressable_shards"):
         np.asarray(x)
 
