@@ -311,7 +311,7 @@ def test_former_names():
 
 
 def test_state_has_one_sharding_in_every_step():
-    mesh = auto_mesh((4, 2), ("data", "model"))
+    mesh = auto_mesh((4,), "x")
     fun, args, _ = dense()
     compiled = choose(fun, mesh, args).compile()
     state, after = compiled.input_shardings[0][0], compiled.output_shardings[0]
