@@ -28,7 +28,7 @@ class Scenario(NamedTuple):
     processes: int = 2
 
 
-HERE = r"\S+failing_program\.py:\d+"
+HERE = r"\S+failing_program\.py:\d+(?::\d+)?"
 SCENARIOS = {
     "killed": Scenario(1, 5.0, "dead", r"to be alive, got no sign of life for \d+\.\d s: it is dead or stopped", 137),
     "killed first": Scenario(0, 5.0, "dead", "expected process 0 to be alive, got no sign of life", 137),

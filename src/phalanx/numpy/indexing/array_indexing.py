@@ -307,10 +307,7 @@ _lossless_casts: set[tuple] = set()  # (dtype of an array, type of a scalar, con
 def _is_lossless_cast(dtype: np.dtype, values: Array) -> bool:
     """Whether a dtype represents all values of the type of `values`; warns if not."""
     given, is_weak = dtypes.dtype_and_weakness(values)
-    # A boolean is lossless also where `numpy_dtype_promotion` refuses to promote it.
-    if given in (dtype, np.bool_) or dtypes.is_extended(dtype):
-        return True
-    if promotion.promote_pair(dtype, False, given, is_weak)[0] == dtype:
+    if given == dtype or dtypes.is_extended(dtype) or promotion.promote_pair(dtype, False, given, is_weak)[0] == dtype:
         return True
     short = dtypes.short_name
     warnings.warn(
