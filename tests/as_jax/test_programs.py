@@ -30,4 +30,5 @@ def test_a_program_prints_what_it_prints_on_jax(program):
     assert real.returncode == 0, real.stderr
     (text, numbers), (expected_text, expected_numbers) = split_numbers(served.stdout), split_numbers(real.stdout)
     assert text == expected_text
-    np.testing.assert_allclose(numbers, expected_numbers, rtol=2e-3, atol=1e-4)
+    # The programs print three decimals or more, so that rounding alone may change the last one.
+    np.testing.assert_allclose(numbers, expected_numbers, rtol=2e-3, atol=1e-3)

@@ -142,7 +142,7 @@ class DeletedArrayError(ArgumentError, RuntimeError):
     """An array was used after it was deleted or donated."""
 
 
-@example("ref = phalanx.new_ref(1.0)", "phalanx.jit(lambda r: r)(ref)", got="a mutable array reference, Ref{~f32[]}")
+@example("ref = phalanx.new_ref(1.0)", "phalanx.jit(lambda r: r)(ref)", got="a mutable array reference, Ref{f32[]}")
 class RefError(ArgumentError):
     """A mutable array reference was used where it must not be, or after it was invalidated."""
 
