@@ -240,6 +240,83 @@ def test_two_savers_at_once_are_an_error(tmp_path):
     )
 
 
+def test_a_process_that_was_forked_during_a_save_does_not_keep_the_folder_locked(tmp_path):
+    """The child lives on after the save has ended, and after its parent has been killed during one."""
+    program = """
+import os, sys, signal, time
+import numpy as np
+from phalanx.checkpoint import saving
+folder, child = sys.argv[1], []
+
+def fork(*_):
+    if not os.fork():
+        time.sleep(30)
+        os._exit(0)
+
+merge = saving.merge_databases
+saving.merge_databases = lambda *args: (fork(), merge(*args))
+saving.save(folder, {"w": np.ones(3)}, wait=True)
+saving.save(folder, {"w": np.ones(3)}, wait=True)
+saving.merge_databases = lambda *args: (fork(), os.kill(os.getpid(), signal.SIGKILL))
+saving.save(folder, {"w": np.ones(3)}, wait=True)
+"""
+    started = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", program, tmp_path],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        start_new_session=True,
+    )
+    try:
+        assert started.wait() == -9
+        checkpoint.save(tmp_path, {"w": np.ones(3)}, wait=True)
+        assert checkpoint.steps(tmp_path) == [0, 1, 2]
+    finally:
+        os.killpg(started.pid, 9)
+
+
+def test_a_thread_that_cannot_start_is_an_error_that_releases_the_folder(tmp_path, monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(CheckpointSaveError) as caught:
+            checkpoint.save(tmp_path, {"n": np.ones(1)})
+    assert str(caught.value) == (
+        "checkpoint.save, step 0: expected to start a thread that writes the files, got RuntimeError: can't start new thread.\n"
+        "  Fix: let the program have fewer threads, and save before it ends."
+    )
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    checkpoint.save(tmp_path, {"n": np.ones(1)}, wait=True)
+    assert checkpoint.steps(tmp_path) == [0]
+
+
+def test_every_folder_that_was_created_is_forced_to_the_disk(tmp_path, monkeypatch):
+    forced, force = [], step_folders.force_to_disk
+    monkeypatch.setattr(step_folders, "force_to_disk", lambda path: (forced.append(str(path)), force(path)))
+    checkpoint.save(tmp_path / "a" / "b" / "run", {"n": np.ones(1)}, wait=True)
+    assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b"), str(tmp_path / "a" / "b" / "run")} <= {
+        *forced
+    }
+    assert str(tmp_path.parent) not in forced
+
+
+def test_a_step_is_deleted_beside_the_remainder_of_an_interrupted_deletion(tmp_path):
+    checkpoint.save(tmp_path, {"n": 5}, step=5, wait=True)
+    (tmp_path / "5.deleted" / "process_0").mkdir(parents=True)
+    checkpoint.delete(tmp_path, 5)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_step_that_is_a_link_is_deleted_without_its_files(tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    checkpoint.save(other, {"n": 0}, step=0, wait=True)
+    checkpoint.save(run, {"n": 1}, step=1, wait=True)
+    (run / "0").symlink_to(other / "0")
+    assert checkpoint.load(run, step=0) == {"n": 0}
+    checkpoint.save(run, {"n": 2}, step=2, keep=1, wait=True)
+    assert checkpoint.steps(run) == [2] and checkpoint.load(other) == {"n": 0}
+
+
 def test_a_save_in_progress_can_be_asked_and_waited_for(tmp_path, monkeypatch):
     go, merge = threading.Event(), saving.merge_databases
     monkeypatch.setattr(saving, "merge_databases", lambda *args: (go.wait(), merge(*args)))

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from phalanx.errors import (
     ArgumentError,
     ArgumentTypeError,
     CheckpointError,
+    CheckpointNotFoundError,
     ConcretizationTypeError,
     DeletedArrayError,
     ShardingError,
@@ -80,11 +82,7 @@ def saved(tmp_path):
     [
         ("w", np.ones((3, 2)), "expected shape (3, 2), that of like, got float32[2,3] in the checkpoint."),
         ("w", np.ones((2, 3), int), "expected elements that can become int64, the dtype of like, got float32[2,3] in"),
-        (
-            "n",
-            np.ones(2, np.int8),
-            "expected integers that fit into int8, the dtype of like, got int32 from 1 to 300 in",
-        ),
+        ("n", np.ones(2, np.int8), "expected integers from -128 to 127, which int8 represents, got 300 of int32 in"),
         ("k", np.array(1), "expected elements that can become int64, the dtype of like, got key<fry>[] in"),
         (
             "k",
@@ -120,7 +118,7 @@ def test_a_tree_of_other_leaves_is_an_error_that_lists_them(saved):
         "'k', 'n', 's'.\n  Fix: pass partial=True to load only the leaves of like."
     )
     with pytest.raises(CheckpointError, match="expected a leaf that the checkpoint has, or a value to keep"):
-        checkpoint.load(folder, {"m": phalanx.ShapeDtypeStruct((2,), "int8")}, partial=True)
+        checkpoint.load(folder, {"w": tree["w"], "m": phalanx.ShapeDtypeStruct((2,), "int8")}, partial=True)
 
 
 def test_a_sharding_that_does_not_fit_names_the_leaf(saved):
@@ -129,19 +127,82 @@ def test_a_sharding_that_does_not_fit_names_the_leaf(saved):
         checkpoint.load(folder, shardings={"w": NamedSharding(make_mesh((8,), ("x",)), P(None, None, "x"))})
 
 
-def test_metadata_is_json(tmp_path):
+CIRCULAR: list = []
+CIRCULAR.append(CIRCULAR)
+
+
+@pytest.mark.parametrize(
+    "metadata, path, got",
+    [
+        ({"loss": jnp.ones(2)}, "['loss']", "Object of type Array is not JSON serializable"),
+        ({"a": [1, {"b": np.float32(2)}]}, "['a'][1]['b']", "Object of type float32 is not JSON serializable"),
+        ({"a": {1: 2}}, "['a']", "the key 1, which is no str"),
+        ({"n": 10**5000}, "['n']", "Exceeds the limit (4300 digits) for integer string conversion"),
+        (CIRCULAR, "", "data that contains itself, or is nested too deeply"),
+    ],
+)
+def test_metadata_is_json(metadata, path, got, tmp_path):
     with pytest.raises(ArgumentTypeError) as caught:
-        checkpoint.save(tmp_path, {"n": 1}, metadata={"loss": jnp.ones(2)})
-    assert str(caught.value) == (
-        "checkpoint.save, metadata: expected data that JSON can represent, got Object of type Array is not JSON "
-        "serializable.\n  Fix: convert arrays by float(x)."
+        checkpoint.save(tmp_path, {"n": 1}, metadata=metadata)
+    assert str(caught.value).startswith(
+        f"checkpoint.save, metadata{path}: expected data that JSON can represent, got {got}"
     )
+    assert str(caught.value).endswith(".\n  Fix: convert arrays by float(x), and keys by str(key).")
+
+
+def test_metadata_is_copied(tmp_path, monkeypatch):
+    go, write, metadata = threading.Event(), saving._write_arrays, {"losses": [1.0], "pair": (1, None)}
+    monkeypatch.setattr(saving, "_write_arrays", lambda *args: (go.wait(), write(*args)))
+    saved = checkpoint.save(tmp_path, {"n": np.ones(1)}, metadata=metadata)
+    metadata["losses"].append(jnp.ones(2))
+    metadata["more"] = len
+    go.set()
+    saved.result()
+    assert checkpoint.metadata(tmp_path).user == {"losses": [1.0], "pair": [1, None]}
+
+
+def test_a_key_that_is_no_unicode_text_is_named(tmp_path):
+    with pytest.raises(ArgumentError) as caught:
+        checkpoint.save(tmp_path, {"a": {"\udcff": 1}})
+    assert str(caught.value) == (
+        "checkpoint.save, tree, leaf 'a/\\udcff': expected keys that can be written as UTF-8, got a key with half of a "
+        "surrogate pair.\n  Fix: rename the key; os.fsencode(key).decode('utf-8', 'replace') is a text."
+    )
+    checkpoint.save(tmp_path, {"\U0001f600": "\udcff"}, wait=True)
+    assert checkpoint.load(tmp_path) == {"\U0001f600": "\udcff"}
 
 
 @pytest.mark.parametrize("step, error", [(-1, ArgumentError), (1.5, ArgumentTypeError), (True, ArgumentTypeError)])
 def test_a_step_is_a_number(step, error, tmp_path):
     with pytest.raises(error, match=r"^checkpoint\.save, step: expected "):
         checkpoint.save(tmp_path, {"n": 1}, step=step)
+
+
+@pytest.mark.parametrize("name", ["load", "metadata", "delete"])
+@pytest.mark.parametrize("step", [True, 1.0, "last", None])
+def test_a_step_to_find_is_an_integer(name, step, tmp_path):
+    checkpoint.save(tmp_path, {"n": 1}, step=1, wait=True)
+    with pytest.raises(ArgumentTypeError) as caught:
+        getattr(checkpoint, name)(tmp_path, step=step)
+    assert str(caught.value) == (
+        f"checkpoint.{name}, step: expected an int, got {step!r}.\n  Fix: pass the number of the training step as an int."
+    )
+    assert checkpoint.load(tmp_path, step=np.int32(1)) == {"n": 1}
+
+
+def test_the_folder_of_one_step_has_no_other(tmp_path):
+    for step in (1, 2):
+        checkpoint.save(tmp_path, {"n": step}, step=step, wait=True)
+    assert checkpoint.load(tmp_path / "1", step=1) == checkpoint.load(tmp_path / "1") == {"n": 1}
+    (tmp_path / "1").rename(tmp_path / "best")
+    file = checkpoint.save_safetensors(tmp_path / "x.safetensors", {"n": 1})
+    for name, path in (("2", tmp_path / "2"), ("best", tmp_path / "best"), (file.name, file)):
+        with pytest.raises(CheckpointNotFoundError) as caught:
+            checkpoint.load(tmp_path / name, step=1)
+        assert str(caught.value) == (
+            f"checkpoint.load, step: expected no step, or the folder of a run as path, got step 1 for the checkpoint '{path}'.\n"
+            "  Fix: leave step out, or pass the folder above as path."
+        )
 
 
 def test_a_step_is_an_integer_of_any_type(tmp_path):

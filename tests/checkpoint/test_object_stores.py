@@ -1,5 +1,7 @@
 """Checkpoints in object stores. The store of these tests is that of tensorstore in the memory of this process."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,23 @@ def test_a_step_that_another_program_saves_meanwhile_stays(url, monkeypatch):
     with pytest.raises(CheckpointSaveError, match="where another one has saved this step meanwhile"):
         checkpoint.save(url, {"x": jnp.ones(4)}, step=0, wait=True)
     assert open_store(f"{url}/0/").read("tree.json").result().value == b"of the other program"
+
+
+def test_a_url_of_a_local_file_is_a_path(tmp_path):
+    url = f"file://{tmp_path}/a%20run"
+    checkpoint.save(url, {"x": np.ones(2)}, step=1, wait=True)
+    assert checkpoint.steps(tmp_path / "a run") == [1] and (tmp_path / "a run" / ".lock").exists()
+    for path in (url, f"{url}/1", str(tmp_path / "a run").encode()):
+        assert checkpoint.load(path)["x"].tolist() == [1, 1]
+
+
+def test_a_url_that_path_has_shortened_is_refused():
+    with pytest.raises(ArgumentError) as caught:
+        checkpoint.save(Path("gs://bucket/run"), {"x": 1})
+    assert str(caught.value) == (
+        "checkpoint.save, path: expected a local path, or a URL with two slashes, got PosixPath('gs:/bucket/run').\n"
+        "  Fix: pass the URL as a str, since Path removes a slash, or begin a relative path with './'."
+    )
 
 
 def test_damaged_elements_name_the_leaf(url):

@@ -5,7 +5,7 @@ import pytest
 
 from phalanx import checkpoint
 from phalanx.checkpoint import Keep, step_folders
-from phalanx.errors import ArgumentError, ArgumentTypeError, CheckpointSaveError
+from phalanx.errors import ArgumentError, ArgumentTypeError, CheckpointError, CheckpointSaveError
 
 pytest.importorskip("tensorstore")
 
@@ -69,6 +69,23 @@ def test_keep_is_a_number_or_rules(tmp_path):
         "checkpoint.save, keep: expected a Keep, an int or None, got 'all'.\n"
         "  Fix: pass keep=3 for the last three steps."
     )
+
+
+def test_folders_that_save_did_not_write_stay(tmp_path):
+    for name, file in [("3", "_METADATA"), ("a_4", "_METADATA"), ("b_4", "_METADATA"), ("2024", "holiday.txt")]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("{}")
+    for step in (5, 6):
+        checkpoint.save(tmp_path, {"n": 1}, step=step, keep=1, wait=True)
+    assert checkpoint.steps(tmp_path) == [3, 4, 6, 2024]
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "3", "a_4", "b_4", "6", "2024"}
+    for call in (lambda: checkpoint.load(tmp_path, step=4), lambda: checkpoint.delete(tmp_path, 4)):
+        with pytest.raises(CheckpointError) as caught:
+            call()
+        assert str(caught.value).endswith(
+            f"path: expected one checkpoint of step 4, got '{tmp_path}' with ['a_4', 'b_4'].\n"
+            f"  Fix: pass the folder of one of them, such as '{tmp_path / 'a_4'}'."
+        )
 
 
 def test_an_old_step_that_cannot_be_deleted_is_an_error_that_says_that_the_new_one_is_saved(tmp_path, monkeypatch):

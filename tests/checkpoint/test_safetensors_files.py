@@ -66,6 +66,36 @@ def test_leaves_that_the_format_does_not_have_are_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_names_with_dots_go_back_into_their_tree(tmp_path):
+    tree = {"x": np.ones(1), "x.y": np.zeros(2), "m": {"k.l": np.ones(3), "k": [np.zeros(4)]}, "a/b": np.ones(5)}
+    file = checkpoint.save_safetensors(tmp_path / "x.safetensors", tree)
+    loaded = checkpoint.load(file, phalanx.tree.map(np.empty_like, tree))
+    assert phalanx.tree.all(phalanx.tree.map(np.array_equal, loaded, tree))
+    plain = checkpoint.load(file)
+    assert plain.keys() == {"x", "x.y", "m", "a/b"} and plain["m"]["k"]["l"].shape == (3,)
+    assert plain["x.y"].shape == (2,) and plain["x"].shape == (1,) and plain["m"]["k"]["0"].shape == (4,)
+    alone = checkpoint.save_safetensors(tmp_path / "alone.safetensors", np.ones(3))
+    assert checkpoint.load(alone).tolist() == [1, 1, 1]
+
+
+def test_a_file_of_another_library_with_an_array_above_others_is_read(tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy")
+    arrays = {"x.y.z": np.ones(2, np.int8), "x": np.zeros(1, np.int8), "x.y": np.ones(3, np.int8), "w.v": np.zeros(4)}
+    numpy.save_file(arrays, tmp_path / "theirs.safetensors")
+    loaded = checkpoint.load(tmp_path / "theirs.safetensors")
+    assert loaded.keys() == {"x", "x.y", "x.y.z", "w"} and loaded["w"]["v"].shape == (4,)
+    assert all(np.array_equal(loaded[name], arrays[name]) for name in ("x", "x.y", "x.y.z"))
+
+
+def test_the_name_that_the_format_reserves_is_refused(tmp_path):
+    with pytest.raises(ArgumentError) as caught:
+        checkpoint.save_safetensors(tmp_path / "x.safetensors", {"__metadata__": np.ones(1)})
+    assert str(caught.value) == (
+        "checkpoint.save_safetensors, tree: expected other names, got '__metadata__', which the format reserves.\n"
+        "  Fix: rename the key."
+    )
+
+
 def test_damaged_files_are_errors(tmp_path):
     file = checkpoint.save_safetensors(tmp_path / "x.safetensors", {"a": np.arange(4.0)})
     data = file.read_bytes()

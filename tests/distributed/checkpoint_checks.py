@@ -64,7 +64,7 @@ def assert_same(tree: dict, truth: dict) -> None:
 
 def save_a_step():
     """Save, for all other readers."""
-    saved = checkpoint.save(_root() / str(COUNT), tree_on(MESHES[1]), step=1, metadata={"loss": 0.5, "from": OWN})
+    saved = checkpoint.save(_root() / str(COUNT), tree_on(MESHES[1]), step=1, metadata={"loss": 0.5})
     assert saved.result() == _root() / str(COUNT) / "1" and saved.done()
     assert checkpoint.steps(_root() / str(COUNT)) == [1]
 
@@ -74,7 +74,7 @@ def load_what_all_have_saved():
         for mesh in MESHES:
             assert_same(checkpoint.load(writer, tree_on(mesh, 7)), tree_on(mesh))
         described = checkpoint.metadata(writer)
-        assert described.user == {"loss": 0.5, "from": 0}
+        assert described.user == {"loss": 0.5}
         assert described.leaves["w"].sharding.spec == P("a", "b")
         on_host = checkpoint.load(writer)
         np.testing.assert_array_equal(on_host["w"], W + 1)
@@ -195,10 +195,53 @@ def the_values_of_the_processes_are_the_same():
             "  Fix: save what is the same in all processes, or make one array of the parts with "
             "make_array_from_process_local_data."
         )
-    with pytest.raises(CheckpointError, match=r"tree, leaf '.': .*no such leaf"):
+    with pytest.raises(CheckpointError, match=r"tree, leaf '.': .*nothing"):
         checkpoint.save(folder, {"ab"[OWN % 2]: 1}, wait=True)
     assert checkpoint.steps(folder) == []
     assert OWN > 0 or list(folder.glob("*")) == [folder / ".lock"]
+
+
+def the_arguments_of_the_processes_are_the_same():
+    folder, x = _root() / f"arguments{COUNT}", phalanx.device_put(W, _rows(MESHES[0]))
+    keep = checkpoint.Keep(every=2)
+    for name, where, values, texts in [
+        ("step", "step", (3, 4), ("3", "4")),
+        ("keep", "keep", (None, keep), ("None", repr(keep))),
+        ("metadata", "metadata['rank']", ({"a": 1, "rank": 0}, {"a": 1, "rank": [1]}), ("0", "[1]")),
+        ("metadata", "metadata", (None, [1]), ("null", "[1]")),
+    ]:
+        with pytest.raises(CheckpointError) as caught:
+            checkpoint.save(folder, {"x": x}, **{name: values[min(OWN, 1)]})
+        mine, theirs = texts if OWN == 0 else texts[::-1]
+        assert str(caught.value) == (
+            f"checkpoint.save, {where}: expected the same in all processes, here {mine}, got {theirs} in process "
+            f"{int(OWN == 0)}.\n  Fix: pass the same in all processes."
+        )
+    with pytest.raises((ValueError, TypeError), match="metadata: expected data that JSON can represent, got Object of"):
+        checkpoint.save(folder, {"x": x}, metadata=len if OWN == COUNT - 1 else None)
+    for step in (1, 2):
+        checkpoint.save(folder, {"x": x}, step=step, wait=True)
+    with pytest.raises(CheckpointError, match=r"^checkpoint\.delete, step: expected the same in all processes, here "):
+        checkpoint.delete(folder, 1 + min(OWN, 1))
+    assert checkpoint.steps(folder) == [1, 2]
+
+
+def a_thread_that_cannot_start_in_one_process():
+    folder, x = _root() / f"threads{COUNT}", phalanx.device_put(W, _rows(MESHES[0]))
+
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    own = "checkpoint.save, step 0: expected to start a thread that writes the files, got RuntimeError: can't start"
+    for failing in (0, COUNT - 1):
+        others = f"checkpoint.save, step 0: expected process {failing} to do its part, got CheckpointSaveError: {own}"
+        with pytest.MonkeyPatch.context() as patch:
+            if OWN == failing:
+                patch.setattr(saving.Saving, "_start", refuse)
+            save = lambda: checkpoint.save(folder, {"x": x}, wait=True)
+            _raises_everywhere(CheckpointSaveError, own, others, save, failing)
+    checkpoint.save(folder, {"x": x}, wait=True)
+    assert checkpoint.steps(folder) == [0]
 
 
 def a_step_is_saved_once():
@@ -245,9 +288,7 @@ def an_error_before_the_arrays_are_written():
             save = lambda: checkpoint.save(folder, {"x": x}, step=1)
             _raises_everywhere((MemoryError, CheckpointSaveError), text, others, save, failing)
     leaf = len if OWN == last else 1
-    others = (
-        f"checkpoint.save, tree: expected process {last} to do its part, got ArgumentTypeError: checkpoint.save, tree"
-    )
+    others = f"checkpoint.save: expected process {last} to do its part, got ArgumentTypeError: checkpoint.save, tree"
     save = lambda: checkpoint.save(folder, {"x": leaf}, step=1)
     _raises_everywhere((ValueError, TypeError), "leaf 'x': expected an array", others, save, last)
     assert OWN > 0 or not list(folder.glob("1*"))

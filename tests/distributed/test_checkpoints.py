@@ -77,7 +77,7 @@ POINTS = {
     "0 to_json": [1],
     "0 rename": [1],
     "0 apply_retention": [1, 2],
-    "1 _describe_leaves": [1],
+    "1 _check_arguments": [1],
     "1 _write_arrays": [1],
     "1 checksum": [1],
     "1 check_equal": [2],  # all have written

@@ -17,8 +17,16 @@ import numpy as np
 
 from phalanx.checkpoint.checkpoint_errors import CheckpointError
 from phalanx.checkpoint.named_leaves import NamedLeaf
-from phalanx.core import ArgumentTypeError, ConcretizationTypeError, KeyDtype, ShardingError, Tracer, dtypes
-from phalanx.random.prng_implementations import find_generator
+from phalanx.core import (
+    ArgumentError,
+    ArgumentTypeError,
+    ConcretizationTypeError,
+    KeyDtype,
+    ShardingError,
+    Tracer,
+    dtypes,
+)
+from phalanx.random.prng_implementations import find_generator, generators
 from phalanx.random.prng_keys import key_dtype
 from phalanx.runtime import Array
 from phalanx.runtime.array import deleted_error
@@ -90,7 +98,7 @@ class LeafMetadata:
     def describe_fully(self) -> str:
         """The type, with the value of a Python value or the sharding of an array."""
         if not self.is_array:
-            return f"{self.describe()}, {self.value!r}"
+            return f"{self.describe()}, {_write_python(self.value)!r}"
         if self.sharding is None:
             return self.describe()
         return f"{self.describe()} with {self.sharding.spec} over {dict(self.sharding.mesh.shape)}"
@@ -135,11 +143,19 @@ def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
 
     Raises:
       ArgumentTypeError: it is not a value that a checkpoint can hold.
+      ArgumentError: a key above it is no Unicode text.
       ConcretizationTypeError: it is a traced value.
       DeletedArrayError: it was deleted or donated.
       ShardingError: it is unreduced.
     """
     value = leaf.elements
+    if not leaf.name.isascii() and any("\ud800" <= c <= "\udfff" for c in leaf.name):
+        raise ArgumentError(
+            f"{where}, leaf {leaf.name!r}",
+            expected="keys that can be written as UTF-8",
+            got="a key with half of a surrogate pair",
+            fix="rename the key; os.fsencode(key).decode('utf-8', 'replace') is a text",
+        )
     if isinstance(value, Tracer):
         raise ConcretizationTypeError(
             f"{where}, leaf {leaf.name!r}",
@@ -206,8 +222,8 @@ class StepDocument:
     def to_json(self) -> str:
         """Format the document."""
         leaves = {name: _write_record(leaf) for name, leaf in self.leaves.items()}
-        body = {"leaves": leaves, "structure": self.structure, "metadata": self.user}
-        return json.dumps({"format": FORMAT, "version": VERSION, "blake2b": digest(body), **body}, indent=1)
+        body = json.dumps({"leaves": leaves, "structure": self.structure, "metadata": self.user})
+        return f'{{"format": "{FORMAT}", "version": {VERSION}, "blake2b": "{_digest_text(body)}", {body[1:]}'
 
 
 def read_document(text: bytes, where: str) -> StepDocument:
@@ -249,17 +265,58 @@ def _damaged_error(where: str, got: str) -> CheckpointError:
 
 def digest(body: Any) -> str:
     """A text that is the same for the same JSON data."""
+    return _digest_text(json.dumps(body))
+
+
+def _digest_text(text: str) -> str:
     import hashlib
 
-    return hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def copy_json(data: Any, where: str) -> Any:
+    """Copy JSON data, as a file would return it.
+
+    Args:
+      data: the data.
+      where: the operation and argument, for errors.
+
+    Returns:
+      The copy, in which tuples are lists.
+
+    Raises:
+      ArgumentTypeError: a part of it is no JSON data; the error has its path.
+    """
+    try:
+        return _copy_json(data, where)
+    except RecursionError:
+        raise _no_json_error(where, "data that contains itself, or is nested too deeply") from None
+
+
+def _copy_json(data: Any, where: str) -> Any:
+    if isinstance(data, dict):
+        for key in data:
+            if type(key) is not str:
+                raise _no_json_error(where, f"the key {key!r:.80}, which is no str")
+        return {key: _copy_json(each, f"{where}[{key!r}]") for key, each in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_copy_json(each, f"{where}[{i}]") for i, each in enumerate(data)]
+    try:
+        return json.loads(json.dumps(data))
+    except (TypeError, ValueError) as error:
+        raise _no_json_error(where, str(error)) from None
+
+
+def _no_json_error(where: str, got: str) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        where, expected="data that JSON can represent", got=got, fix="convert arrays by float(x), and keys by str(key)"
+    )
 
 
 def _write_record(leaf: LeafMetadata) -> dict[str, Any]:
     record: dict[str, Any] = {}
     if not leaf.is_array:
-        # Decimal digits of a float in Python are exact; JSON has no infinities, complex numbers or bytes.
-        text = leaf.value.hex() if isinstance(leaf.value, bytes) else repr(leaf.value)
-        record |= {"python": leaf.dtype.__name__, "value": leaf.value if leaf.dtype is str else text}
+        record |= {"python": leaf.dtype.__name__, "value": _write_python(leaf.value)}
     else:
         name = f"key<{leaf.dtype.impl.name}>" if leaf.is_key else leaf.dtype.name
         record |= {"shape": list(leaf.shape), "dtype": name, "chunk": list(leaf.chunk)}
@@ -270,6 +327,17 @@ def _write_record(leaf: LeafMetadata) -> dict[str, Any]:
     if leaf.variable is not None:
         record |= {"variable": leaf.variable, "variable_metadata": leaf.variable_metadata}
     return record
+
+
+def _write_python(value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case bytes():
+            return value.hex()
+        case int() if value.bit_length() > 64:
+            return hex(value)  # Python limits the number of decimal digits.
+    return repr(value)  # The decimal digits of a float are exact; JSON has no infinities and complex numbers.
 
 
 def _read_record(name: str, record: dict[str, Any], where: str) -> LeafMetadata:
@@ -289,14 +357,19 @@ def _read_record(name: str, record: dict[str, Any], where: str) -> LeafMetadata:
 def _read_python(kind: type, text: str) -> Any:
     if kind is bool:
         return text == "True"
+    if kind is int:
+        return int(text, 0)
     return bytes.fromhex(text) if kind is bytes else kind(text)
 
 
 def _read_dtype(name: str, where: str) -> Any:
-    if name.startswith("key<"):
+    if name.startswith("key<") and name[4:-1] in generators:
         return key_dtype(find_generator(name[4:-1]))
     if name in _DTYPES:
         return _DTYPES[name]
     raise CheckpointError(
-        where, expected="a dtype of this version of phalanx", got=name, fix="load it with the version that wrote it"
+        where,
+        expected="a dtype of this version of phalanx",
+        got=name,
+        fix="load it with the version that wrote it, or register the generator of the random keys first",
     )

@@ -17,14 +17,15 @@ import numpy as np
 
 from phalanx.checkpoint.checkpoint_errors import CheckpointError
 from phalanx.checkpoint.checkpoint_reader import Reader
+from phalanx.checkpoint.leaf_conversions import as_array_record, check_dtype, check_python_type, convert, to_python
 from phalanx.checkpoint.leaf_records import LeafMetadata
 from phalanx.checkpoint.named_leaves import NamedLeaf, build_structure, flatten_named
-from phalanx.checkpoint.process_agreement import agree, is_first
+from phalanx.checkpoint.process_agreement import agree, check_equal, is_first
 from phalanx.checkpoint.readers import open_reader
 from phalanx.checkpoint.saving import wait_for_last_save
-from phalanx.checkpoint.step_folders import parse_step
+from phalanx.checkpoint.step_folders import explain_os_errors, parse_step
 from phalanx.checkpoint.step_urls import open_run
-from phalanx.core import ArgumentTypeError, KeyDtype, ShapedArray, ShapeDtypeStruct, TreeError, dtypes
+from phalanx.core import ArgumentError, ArgumentTypeError, ShapedArray, ShapeDtypeStruct, TreeError, dtypes
 from phalanx.engine import client
 from phalanx.random import wrap_key_data
 from phalanx.runtime import Array, ArrayType
@@ -67,14 +68,16 @@ def load(
       partial: accept a tree that has only some of the leaves of the checkpoint, and leave those leaves of `like` as
         they are that the checkpoint does not have.
       rename: the path in the checkpoint of a path in `like`: a function, or a dict in which a path stands for all paths
-        below it.
+        below it, and "" for the whole tree.
 
     Returns:
       The tree.
 
     Raises:
       CheckpointNotFoundError: there is no such checkpoint.
-      CheckpointError: the trees, shapes or dtypes do not match, or a file is damaged; the error names the leaf.
+      CheckpointError: the trees, shapes or dtypes do not match, a number is outside of the range of its dtype in
+        `like`, or a file is damaged; the error names the leaf.
+      ArgumentError: `rename` has a path that `like` or the checkpoint does not have.
       TreeError: `shardings` is not a tree prefix of the tree.
 
     Examples:
@@ -96,10 +99,8 @@ def load(
         tree = like
     leaves, rebuild = flatten_named(tree, f"{where}, like")
     placed = _choose_shardings(shardings, leaves, f"{where}, shardings")
-    renamed = _rename_function(rename)
-    sources = {leaf.name: reader.find(renamed(leaf.name)) for leaf in leaves}
-    if not partial:
-        _check_names(sources, reader, where)
+    sources = _find_sources(leaves, rename, reader, where)
+    _check_names(sources, reader, partial, where)
     values: dict[str, Any] = {}
     requests = []
     for leaf, sharding in zip(leaves, placed, strict=True):
@@ -176,17 +177,21 @@ def delete(path: str | os.PathLike[str], step: int) -> None:
       []
     """
     where = "checkpoint.delete"
-    step = parse_step(step, where)
     wait_for_last_save()
     run = open_run(path, where)
     coordinator = client.coordinator()
 
+    def find() -> int:
+        return run.find_step(parse_step(step, where), where)
+
     def remove() -> None:
         if is_first(coordinator):
-            with run.lock(where):
-                run.remove(step)
+            with explain_os_errors(where, run.location), run.lock(where):
+                run.remove(found[0])
 
-    agree(coordinator, where, lambda: run.find_step(step, where))  # No process still looks for it.
+    found = agree(coordinator, where, find)  # No process still looks for it.
+    if coordinator is not None:
+        check_equal(where, "the same", [{"step": str(each)} for each in found], coordinator.process_id)
     agree(coordinator, where, remove)
 
 
@@ -275,34 +280,60 @@ def _as_sharding(sharding: Any, where: str) -> Sharding:
     return to_sharding(sharding, where=where)
 
 
-def _rename_function(rename: Rename | None) -> Callable[[str], str]:
-    """The function from a path in `like` to the path in the checkpoint."""
-    if rename is None:
-        return lambda name: name
+def _find_sources(leaves: list[NamedLeaf], rename: Rename | None, reader: Reader, where: str) -> dict[str, str | None]:
+    """The leaf of the checkpoint for each path in `like`, None if there is none."""
     if callable(rename):
-        return rename
-    longest_first = sorted(rename.items(), key=lambda item: -len(item[0]))
+        return {leaf.name: reader.find(rename(leaf.name)) for leaf in leaves}
+    found: dict[str, str | None] = {}
+    used: dict[str, bool] = {}  # whether the checkpoint has a leaf for an entry of `rename`
+    for leaf in leaves:
+        moves = [(old, rest) for old in rename or () if (rest := _path_below(leaf.name, old)) is not None]
+        old, rest = max(moves, key=lambda move: len(move[0]), default=("", leaf.name))
+        new = rename[old] if rename and moves else ""
+        found[leaf.name] = reader.find(f"{new}/{rest}" if new and rest else new or rest)
+        if moves:
+            used[old] = used.get(old, False) or found[leaf.name] is not None
+    for old, new in (rename or {}).items():
+        if not used.get(old, False):
+            is_old = old not in used
+            raise ArgumentError(
+                f"{where}, rename",
+                expected="paths of leaves in like, or above them" if is_old else f"paths in {reader.describe()}",
+                got=repr(old if is_old else new),
+                fix=_suggest_path(old, list(found)) if is_old else _suggest_path(new, list(reader.leaves)),
+            )
+    return found
 
-    def renamed(name: str) -> str:
-        for old, new in longest_first:
-            if name == old or name.startswith(f"{old}/"):
-                return new + name[len(old) :]
+
+def _path_below(name: str, above: str) -> str | None:
+    """The path of a leaf below another path, None if it is not there."""
+    if not above:
         return name
+    return name[len(above) + 1 :] if f"{name}/".startswith(f"{above}/") else None
 
-    return renamed
+
+def _suggest_path(path: str, names: list[str]) -> str:
+    """The remedy for a path that is not among those of leaves and above them."""
+    import difflib
+
+    paths = dict.fromkeys(name[:i] for name in names for i in range(len(name) + 1) if f"{name}/"[i] == "/")
+    close = difflib.get_close_matches(path, paths)
+    return f"write {' or '.join(map(repr, close))}" if close else f"choose from {_abbreviate(names)}"
 
 
-def _check_names(sources: dict[str, str | None], reader: Reader, where: str) -> None:
-    """Raise unless the tree and the checkpoint have the same leaves."""
+def _check_names(sources: dict[str, str | None], reader: Reader, partial: bool, where: str) -> None:
+    """Raise unless the tree and the checkpoint have the same leaves, or some of them if `partial`."""
     missing = sorted(name for name, source in sources.items() if source is None)
     unused = sorted(reader.leaves.keys() - set(sources.values()))
+    if partial and (len(missing) < len(sources) or not sources):
+        return
     if missing:
         raise CheckpointError(
             f"{where}, like, leaf {missing[0]!r}",
             expected=f"a leaf that {reader.describe()} has" + (f", which has {_abbreviate(unused)}" if unused else ""),
             got=f"{len(missing)} that it does not have: {_abbreviate(missing)}",
-            fix="name its path in the checkpoint with rename={'path in like': 'path in the checkpoint'}, or pass "
-            "partial=True to keep the values of like",
+            fix="name its path in the checkpoint with rename={'path in like': 'path in the checkpoint'}"
+            + (", or pass partial=True to keep the values of like" if len(missing) < len(sources) else ""),
         )
     if unused:
         raise CheckpointError(
@@ -355,10 +386,12 @@ def _make_target(leaf: NamedLeaf, record: LeafMetadata, sharding: Any, where: st
     if isinstance(like, _AsSaved):
         if sharding is not None:
             sharding.shard_shape(record.shape, where=where)
-        finish = _wrap_keys_or(_identity, record) if sharding is None else _identity
-        return _Target(record, sharding, record.dtype, finish)
+            return _Target(record, sharding, dtypes.canonicalize_dtype(record.dtype), _identity)
+        return _Target(record, None, record.dtype, _wrap_keys_or(_identity, record))
     if isinstance(like, (bool, int, float, complex, str, bytes)) and not isinstance(like, np.generic):
-        return _target_python(type(like), record, where)
+        kind = type(like)
+        check_python_type(kind, record, where)
+        return _Target(record, None, record.dtype, lambda value: to_python(kind, value, where))
     if not hasattr(like, "shape") or not hasattr(like, "dtype"):
         raise ArgumentTypeError(
             where,
@@ -367,7 +400,7 @@ def _make_target(leaf: NamedLeaf, record: LeafMetadata, sharding: Any, where: st
             fix="leave it out of the tree, or replace it by one of these",
         )
     if not record.is_array:
-        record = _as_array_record(record, like, where)
+        record = as_array_record(record, like.dtype, where)
     if tuple(like.shape) != record.shape:
         raise CheckpointError(
             where,
@@ -375,9 +408,10 @@ def _make_target(leaf: NamedLeaf, record: LeafMetadata, sharding: Any, where: st
             got=f"{record.describe()} in the checkpoint",
             fix="build like with the sizes that the checkpoint was saved with",
         )
-    dtype = _choose_dtype(record, like.dtype, where)
+    dtype = check_dtype(record, like.dtype, where)
     if isinstance(like, (np.ndarray, np.generic)) and sharding is None:
         return _Target(record, None, dtype, _identity)
+    dtype = dtypes.canonicalize_dtype(dtype)
     wanted = sharding or getattr(like, "sharding", None)
     is_placed = sharding is not None or isinstance(like, ShapeDtypeStruct) or getattr(like, "committed", True)
     if wanted is None or not is_placed:
@@ -402,60 +436,6 @@ def _with_weak_type(x: Any, like: Any) -> Any:
         return x
     aval = ShapedArray(x.shape, x.dtype, True)
     return Array(x._buffer, ArrayType(aval, x.sharding, x.committed))
-
-
-def _target_python(kind: type, record: LeafMetadata, where: str) -> _Target:
-    is_number = kind in (int, float, complex)
-    fits = record.shape == () and not record.is_key
-    if record.is_array:
-        fits = fits and dtypes.issubdtype(record.dtype, _ABSTRACT.get(kind, np.void))
-    else:
-        fits = record.dtype is kind or (is_number and record.dtype in _NARROWER[kind])
-    if not fits:
-        raise CheckpointError(
-            where,
-            expected=f"a Python {kind.__name__}, as in like",
-            got=f"{record.describe()} in the checkpoint",
-            fix="give like a value of that type",
-        )
-    return _Target(record, None, record.dtype, lambda value: kind(value.item() if record.is_array else value))
-
-
-_ABSTRACT = {bool: np.bool_, int: np.integer, float: np.floating, complex: np.complexfloating}
-_NARROWER: dict[type, tuple[type, ...]] = {int: (), float: (int,), complex: (int, float)}
-
-
-def _as_array_record(record: LeafMetadata, like: Any, where: str) -> LeafMetadata:
-    """The record of a Python number that is loaded into an array."""
-    if record.dtype in (str, bytes) or isinstance(like.dtype, KeyDtype):
-        raise CheckpointError(
-            where,
-            expected=f"an array, as in like: {like.dtype}",
-            got=f"{record.describe()} in the checkpoint",
-            fix="give like a value of that type",
-        )
-    return LeafMetadata((), np.asarray(record.value).dtype, value=record.value)
-
-
-def _choose_dtype(record: LeafMetadata, wanted: Any, where: str) -> Any:
-    """The dtype of the result: that of `like`, if the elements can be converted to it without losing their kind."""
-    if wanted == record.dtype:
-        return wanted
-    is_key = record.is_key or not isinstance(wanted, np.dtype)
-    if is_key or _kind_rank(record.dtype) > _kind_rank(wanted):
-        raise CheckpointError(
-            where,
-            expected=f"elements that can become {wanted}, the dtype of like",
-            got=f"{record.describe()} in the checkpoint",
-            fix="give like this dtype, and convert the array after loading",
-        )
-    return wanted
-
-
-def _kind_rank(dtype: np.dtype) -> int:
-    """The place of a dtype among booleans, integers, floating and complex numbers; the first for any other."""
-    kinds = (np.bool_, np.integer, np.floating, np.complexfloating)
-    return next((i for i, kind in enumerate(kinds) if dtypes.issubdtype(dtype, kind)), 0)
 
 
 # --- reading ---
@@ -490,7 +470,9 @@ def _start_read(reader: Reader, source: str, target: _Target) -> Callable[[], An
 
     def read_part(index: tuple[slice, ...]) -> np.ndarray:
         elements = reads[_bounds(index[:rank], record.shape)]()
-        return elements if record.is_key else _convert(elements, target.dtype, source, reader)
+        if record.is_key:
+            return elements
+        return convert(elements, target.dtype, f"checkpoint.load, leaf {source!r}", reader.describe())
 
     def finish() -> Any:
         if sharding is None:
@@ -507,17 +489,3 @@ def _start_read(reader: Reader, source: str, target: _Target) -> Callable[[], An
 
 def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(s.indices(size)[:2] for s, size in zip(index, shape))
-
-
-def _convert(elements: np.ndarray, dtype: Any, name: str, reader: Reader) -> np.ndarray:
-    if elements.dtype == dtype:
-        return elements
-    converted = elements.astype(dtype)
-    if dtypes.issubdtype(dtype, np.integer) and not np.array_equal(converted.astype(elements.dtype), elements):
-        raise CheckpointError(
-            f"checkpoint.load, leaf {name!r}",
-            expected=f"integers that fit into {dtype}, the dtype of like",
-            got=f"{elements.dtype} from {elements.min()} to {elements.max()} in {reader.describe()}",
-            fix=f"give like the dtype {elements.dtype}",
-        )
-    return converted

@@ -167,20 +167,16 @@ def build_structure(structure: Any, make_leaf: Callable[[str], Any]) -> Any:
 def nest_names(names: Sequence[str]) -> Any:
     """The structure of nested dicts with these leaves, for formats that store names only.
 
-    Raises:
-      ValueError: a name is that of a leaf and of a dict.
+    Below a leaf there can be no dict: of leaves `x` and `x/y/z`, the second one has the key "x.y.z".
     """
+    if list(names) == [""]:
+        return ""
     root: dict[str, Any] = {}
-    for name in names:
-        *above, last = name.split("/")
-        node = root
-        for key in above:
-            node = node.setdefault(key, {})
-            if not isinstance(node, dict):
-                raise ValueError(f"{name!r} is below {node!r}, which is an array")
-        if last in node:
-            raise ValueError(f"{name!r} is an array and has others below it")
-        node[last] = name
+    for keys in sorted(name.split("/") for name in names):  # `x` comes before `x/y`
+        node, depth = root, 0
+        while depth < len(keys) - 1 and isinstance(child := node.setdefault(keys[depth], {}), dict):
+            node, depth = child, depth + 1
+        node[".".join(keys[depth:])] = "/".join(keys)
     return _as_structure(root)
 
 

@@ -7,11 +7,15 @@ Called by `saving` and `loading`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.checkpoint.checkpoint_errors import CheckpointError, CheckpointSaveError
 from phalanx.engine.coordination import Coordinator
+
+FIX_LEAF = (
+    "save what is the same in all processes, or make one array of the parts with make_array_from_process_local_data"
+)
 
 
 def is_first(coordinator: Coordinator | None) -> bool:
@@ -58,26 +62,28 @@ def agree(
     return [value for _, value in found]
 
 
-def check_equal(label: str, what: str, found: list[dict[str, str]], process_id: int) -> None:
-    """Raise unless the leaves of all processes are equal.
+def check_equal(
+    label: str, what: str, found: Sequence[dict[str, str]], process_id: int, fix: str = "pass the same in all processes"
+) -> None:
+    """Raise unless the arguments and leaves of all processes are equal.
 
     Args:
       label: the operation, for errors.
       what: what is compared.
-      found: for each process, a text for each leaf.
+      found: for each process, a text for each argument and leaf.
       process_id: the number of this process.
+      fix: the remedy.
 
     Raises:
-      CheckpointError: a leaf differs.
+      CheckpointError: an argument or a leaf differs.
     """
     mine = found[process_id]
     for process, theirs in enumerate(found):
         for name in [*mine, *theirs]:
             if mine.get(name) != theirs.get(name):
                 raise CheckpointError(
-                    f"{label}, leaf {name!r}",
-                    expected=f"{what} in all processes, here {mine.get(name, 'no such leaf')}",
-                    got=f"{theirs.get(name, 'no such leaf')} in process {process}",
-                    fix="save what is the same in all processes, or make one array of the parts with "
-                    "make_array_from_process_local_data",
+                    f"{label}, {name}",
+                    expected=f"{what} in all processes, here {mine.get(name, 'nothing'):.200}",
+                    got=f"{theirs.get(name, 'nothing'):.200} in process {process}",
+                    fix=fix,
                 )

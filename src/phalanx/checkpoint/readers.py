@@ -12,12 +12,20 @@ from pathlib import Path
 import numpy as np
 
 from phalanx.checkpoint.array_store import from_stored, open_array
-from phalanx.checkpoint.checkpoint_errors import CheckpointError
+from phalanx.checkpoint.checkpoint_errors import CheckpointError, CheckpointNotFoundError
 from phalanx.checkpoint.checkpoint_reader import Index, Reader
 from phalanx.checkpoint.leaf_records import LeafMetadata, read_document
 from phalanx.checkpoint.orbax_reader import OrbaxReader, find_orbax_item
 from phalanx.checkpoint.safetensors_files import SafetensorsReader
-from phalanx.checkpoint.step_folders import DOCUMENT, RunFolder, explain_os_errors, file_url, is_url, local_path
+from phalanx.checkpoint.step_folders import (
+    DOCUMENT,
+    RunFolder,
+    explain_os_errors,
+    file_url,
+    is_url,
+    local_path,
+    parse_step,
+)
 from phalanx.checkpoint.step_urls import RunUrl
 
 
@@ -61,11 +69,24 @@ def open_reader(path: str | os.PathLike[str], step: int | str, where: str) -> Re
       where: the operation, for errors.
 
     Raises:
-      CheckpointNotFoundError: there is no checkpoint.
+      ArgumentTypeError: `step` is no integer.
+      CheckpointNotFoundError: there is no checkpoint, or that of another step.
       CheckpointError: it is damaged, or of a format that is not known.
     """
-    if is_url(path):
-        return _open_url(os.fspath(path).rstrip("/"), step, where)
+    if not (isinstance(step, str) and step == "latest"):
+        step = parse_step(step, where)
+    reader = _open_url(os.fsdecode(path).rstrip("/"), step, where) if is_url(path) else _open_local(path, step, where)
+    if step not in ("latest", reader.step):
+        raise CheckpointNotFoundError(
+            f"{where}, step",
+            expected="no step, or the folder of a run as path",
+            got=f"step {step} for {reader.describe()}",
+            fix="leave step out, or pass the folder above as path",
+        )
+    return reader
+
+
+def _open_local(path: str | os.PathLike[str], step: int | str, where: str) -> Reader:
     folder = local_path(path, where)
     if folder.is_file():
         return SafetensorsReader(folder, where)

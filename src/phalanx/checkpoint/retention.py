@@ -96,7 +96,7 @@ def apply_retention(run: Run, keep: Keep, newest: int) -> None:
     Raises:
       CheckpointSaveError: steps could not be deleted; the others that the rules do not keep are.
     """
-    metrics = {step: _read_metric(run, step, keep.metric) for step in run.list_steps()}
+    metrics = {step: _read_metric(run, step, keep.metric) for step in run.list_own_steps()}
     failed: dict[int, Exception] = {}
     for step in sorted(metrics.keys() - keep.choose(metrics) - {newest}):
         try:

@@ -32,7 +32,7 @@ _NAMES = {
 }  # fmt: skip
 _DTYPES = {_NAMES[dtype.name]: dtype for dtype in dtypes.supported if dtype.name in _NAMES}
 _LARGEST_HEADER = 100 << 20
-SUFFIX = ".safetensors"
+SUFFIX, _RESERVED = ".safetensors", "__metadata__"
 
 
 def save_safetensors(path: str | os.PathLike[str], tree: PyTree, *, metadata: dict[str, str] | None = None) -> Path:
@@ -85,10 +85,17 @@ def save_safetensors(path: str | os.PathLike[str], tree: PyTree, *, metadata: di
                 got=f"two with the name {name!r}",
                 fix="rename a key that contains a dot",
             )
+        if name == _RESERVED:
+            raise ArgumentError(
+                f"{where}, tree",
+                expected="other names",
+                got=f"{name!r}, which the format reserves",
+                fix="rename the key",
+            )
         arrays[name] = (leaf, *_check_leaf(leaf, where))
     # The largest elements first, so that all are aligned.
     ordered = sorted(arrays, key=lambda name: (-arrays[name][1].itemsize, name))
-    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    header: dict[str, Any] = {_RESERVED: metadata} if metadata else {}
     end = 0
     for name in ordered:
         _, dtype, shape = arrays[name]
@@ -140,7 +147,7 @@ class SafetensorsReader(Reader):
         where = f"{where}, {str(path)!r}"
         try:
             header, start, size = _read_header(path)
-            user = header.pop("__metadata__", None)
+            user = header.pop(_RESERVED, None)
             self._places: dict[str, int] = {}
             leaves = {}
             for name, entry in header.items():
@@ -148,7 +155,7 @@ class SafetensorsReader(Reader):
                 begin, end = entry["data_offsets"]
                 if not 0 <= begin <= end <= size - start or end - begin != leaf.nbytes:
                     raise ValueError(f"{leaf.describe()} at the bytes {begin} to {end} of {size - start}")
-                key = join_keys(name.split("."))
+                key = _as_path(name)
                 self._places[key], leaves[key] = start + begin, leaf
             structure = nest_names(list(leaves))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -160,6 +167,10 @@ class SafetensorsReader(Reader):
             ) from error
         super().__init__(path, leaves, structure, user, None)
 
+    def find(self, name: str) -> str | None:
+        """As `Reader.find`; a dot in a key stands for a level, too, since a file does not tell them apart."""
+        return super().find(_as_path(".".join(split_name(name))))
+
     def _open(self, name: str, leaf: LeafMetadata) -> Callable[[Index], Callable[[], np.ndarray]]:
         def start(index: Index) -> Callable[[], np.ndarray]:
             if not leaf.nbytes:
@@ -168,6 +179,11 @@ class SafetensorsReader(Reader):
             return lambda: np.array(mapped.view(leaf.dtype).reshape(leaf.shape)[index])
 
         return start
+
+
+def _as_path(name: str) -> str:
+    """The path of the array that has a name in a file."""
+    return join_keys(name.split("."))
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int, int]:

@@ -20,18 +20,19 @@ import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from phalanx.checkpoint.array_store import create_array, import_tensorstore, merge_databases, to_stored
-from phalanx.checkpoint.leaf_records import LeafMetadata, StepDocument, describe_leaf, digest
+from phalanx.checkpoint.checkpoint_errors import CheckpointSaveError
+from phalanx.checkpoint.leaf_records import LeafMetadata, StepDocument, copy_json, describe_leaf, digest
 from phalanx.checkpoint.named_leaves import NamedLeaf, describe_structure, flatten_named
-from phalanx.checkpoint.process_agreement import agree, check_equal, is_first
+from phalanx.checkpoint.process_agreement import FIX_LEAF, agree, check_equal, is_first
 from phalanx.checkpoint.retention import Keep, apply_retention, as_keep
 from phalanx.checkpoint.step_folders import Run, explain_os_errors, parse_step
 from phalanx.checkpoint.step_urls import open_run
-from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError
+from phalanx.core import ArgumentError, PhalanxError
 from phalanx.engine import client
 from phalanx.engine.coordination import Coordinator
 from phalanx.engine.failure_watch import ProcessFailure
@@ -127,6 +128,24 @@ class _Pieces(NamedTuple):
         return f"{found:08x}"
 
 
+class _Request(NamedTuple):
+    """The checked arguments of a save."""
+
+    run: Run
+    step: int | None
+    rules: Keep | None
+    leaves: list[NamedLeaf]
+    document: StepDocument
+
+    def describe(self) -> tuple[dict[str, str], dict[str, str]]:
+        """A text for each argument, and for each leaf, which have to be the same in all processes."""
+        user = self.document.user
+        parts = {f"metadata[{key!r}]": part for key, part in user.items()} if isinstance(user, dict) else {}
+        texts = {name: json.dumps(part) for name, part in (parts or {"metadata": user}).items()}
+        leaves = {f"leaf {name!r}": leaf.describe_fully() for name, leaf in self.document.leaves.items()}
+        return {"step": repr(self.step), "keep": repr(self.rules), **texts}, leaves
+
+
 _lock = threading.Lock()
 _last: Saving | None = None
 
@@ -146,8 +165,8 @@ def save(
     meanwhile. A step is there completely or not at all: a crash at any moment loses no step that was saved before.
     A call waits for the save before it, and raises its error if no one has seen it; so does the end of the program.
 
-    In a program of several processes all of them call it, with the same tree. Each process writes its shards of the
-    arrays over several processes; the first one writes everything else.
+    In a program of several processes all of them call it, with the same arguments. Each process writes its shards of
+    the arrays over several processes; the first one writes everything else.
 
     Args:
       path: the folder of the run, which is created if need be, or the URL of an object store, such as
@@ -156,7 +175,7 @@ def save(
         optimisers and variables, and references.
       step: the number of the step; one more than the latest if None.
       keep: the steps to keep after this one is committed: a number of newest ones, or `Keep`; all if None.
-      metadata: data of your own that JSON can represent, such as the epoch or the loss.
+      metadata: data of your own that JSON can represent, such as the epoch or the loss; it is copied.
       wait: return when the step is committed.
 
     Returns:
@@ -167,7 +186,7 @@ def save(
       ArgumentTypeError: a leaf is not a value that a checkpoint can hold, or `metadata` is not JSON.
       CheckpointSaveError: the folder cannot be written, another program saves to it, or the save before failed; also
         if that happened in another process.
-      CheckpointError: the processes have different trees, or different values of what is not an array over them.
+      CheckpointError: the processes have different arguments, or different values of what is not an array over them.
 
     Examples:
       >>> import tempfile, phalanx.numpy as jnp
@@ -181,14 +200,11 @@ def save(
     """
     global _last
     where = "checkpoint.save"
-    import_tensorstore(where)
-    rules = as_keep(keep, where)
-    _check_json(metadata, where)
-    wanted = None if step is None else parse_step(step, where)
-    run = open_run(path, where)
     coordinator = client.coordinator()
     with _lock, ExitStack() as stack:
-        leaves, records = _describe_leaves(coordinator, tree, f"{where}, tree")
+        request = _agree_on_request(coordinator, lambda: _check_arguments(path, tree, step, keep, metadata, where))
+        run, _, rules, leaves, document = request
+        records = document.leaves
         pieces: list[_Pieces] = []
 
         def begin() -> tuple[int | None, str]:
@@ -201,7 +217,7 @@ def save(
             if is_first(coordinator):
                 stack.enter_context(run.lock(where))
                 with explain_os_errors(where, run.location):
-                    chosen = _choose_step(run, wanted, where)
+                    chosen = _choose_step(run, request.step, where)
                     run.remove_unfinished(where)
                     stack.enter_context(run.write(chosen))
             over_processes = {leaf.name: _is_over_processes(leaf.elements) for leaf in leaves}
@@ -211,17 +227,36 @@ def save(
         saving = Saving(answers[0][0], run.locate(answers[0][0]))
         # An array on the devices of one process only is local for that process, and not for the others.
         shared = {name for name, *flags in zip(sorted(records), *(text for _, text in answers)) if "1" in flags}
-        document = StepDocument(records, describe_structure(tree), metadata)
         release = stack.pop_all()  # the thread keeps the lock
         _last = saving
-        thread = saving._start(
-            lambda: _write_step(coordinator, run, saving.step, pieces, shared, document, rules, release)
-        )
+        try:
+            thread = saving._start(
+                lambda: _write_step(coordinator, run, saving.step, pieces, shared, document, rules, release)
+            )
+        except RuntimeError as error:
+            _last = None
+            with release:
+                _raise_without_thread(coordinator, f"{where}, step {saving.step}", error)
+            raise
         if coordinator is not None:
             coordinator.threads.add(thread)
     if wait:
         saving.result()
     return saving
+
+
+def _raise_without_thread(coordinator: Coordinator | None, where: str, error: RuntimeError) -> None:
+    """Raise in all processes, in place of the thread's first exchange, that this one has no thread that writes."""
+
+    def fail() -> NoReturn:
+        raise CheckpointSaveError(
+            where,
+            expected="to start a thread that writes the files",
+            got=f"{type(error).__name__}: {error}",
+            fix="let the program have fewer threads, and save before it ends",
+        ) from error
+
+    agree(coordinator, where, fail, sequence="checkpoint")
 
 
 def _write_step(
@@ -246,7 +281,7 @@ def _write_step(
             own = [p for p in pieces if p.parts and (process == 0 or p.name in shared)]
             _write_arrays(f"{run.join(step)}process_{process}/", own)
             local = [] if coordinator is None else [p for p in pieces if p.name not in shared]
-            return bool(own), {p.name: p.checksum() for p in local}
+            return bool(own), {f"leaf {p.name!r}": p.checksum() for p in local}
 
     def commit() -> None:
         if process == 0:
@@ -261,10 +296,11 @@ def _write_step(
         try:
             found = agree(coordinator, where, write, sequence="checkpoint")
             if coordinator is not None:
-                check_equal(where, "the same value", [checksums for _, checksums in found], process)
+                check_equal(where, "the same value", [checksums for _, checksums in found], process, FIX_LEAF)
             agree(coordinator, f"{where}, commit", commit, sequence="checkpoint")
         finally:
-            pieces.clear()  # An error that is kept does not keep the arrays.
+            for piece in pieces:
+                piece.parts.clear()  # An error that is kept does not keep the arrays.
 
 
 def wait_for_last_save() -> None:
@@ -287,36 +323,34 @@ def _choose_step(run: Run, step: int | None, where: str) -> int:
     return step
 
 
-def _check_json(metadata: Any, where: str) -> None:
-    try:
-        json.dumps(metadata)
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(
-            f"{where}, metadata",
-            expected="data that JSON can represent",
-            got=str(error),
-            fix="convert arrays by float(x)",
-        ) from None
+def _check_arguments(
+    path: str | os.PathLike[str], tree: PyTree, step: Any, keep: Any, metadata: Any, where: str
+) -> _Request:
+    import_tensorstore(where)
+    rules = as_keep(keep, where)
+    user = copy_json(metadata, f"{where}, metadata")
+    wanted = None if step is None else parse_step(step, where)
+    run = open_run(path, where)
+    leaves, _ = flatten_named(tree, f"{where}, tree")
+    records = {leaf.name: describe_leaf(leaf, f"{where}, tree") for leaf in leaves}
+    return _Request(run, wanted, rules, leaves, StepDocument(records, describe_structure(tree), user))
 
 
-def _describe_leaves(
-    coordinator: Coordinator | None, tree: PyTree, label: str
-) -> tuple[list[NamedLeaf], dict[str, LeafMetadata]]:
-    """The leaves of a tree and their descriptions; raises unless all processes save the same leaves."""
-    leaves: list[NamedLeaf] = []
-    texts: dict[str, str] = {}
-    records: dict[str, LeafMetadata] = {}
+def _agree_on_request(coordinator: Coordinator | None, check: Callable[[], _Request]) -> _Request:
+    """Check the arguments in each process; raises unless all processes save the same."""
+    if coordinator is None:
+        return check()
+    where, requests = "checkpoint.save", []
 
     def describe() -> str:
-        leaves.extend(flatten_named(tree, label)[0])
-        records.update((leaf.name, describe_leaf(leaf, label)) for leaf in leaves)
-        if coordinator is not None:
-            texts.update((name, record.describe_fully()) for name, record in records.items())
-        return digest(texts)
+        requests.append(check())
+        return digest(requests[0].describe())
 
-    if len(set(agree(coordinator, label, describe))) > 1 and coordinator is not None:
-        check_equal(label, "the same leaf", agree(coordinator, label, lambda: texts), coordinator.process_id)
-    return leaves, records
+    if len(set(agree(coordinator, where, describe))) > 1:
+        arguments, leaves = zip(*agree(coordinator, where, requests[0].describe))
+        check_equal(where, "the same", arguments, coordinator.process_id)
+        check_equal(f"{where}, tree", "the same leaf", leaves, coordinator.process_id, FIX_LEAF)
+    return requests[0]
 
 
 # --- the elements ---

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from phalanx.checkpoint.checkpoint_errors import CheckpointNotFoundError, CheckpointSaveError
+from phalanx.checkpoint.checkpoint_errors import CheckpointError, CheckpointNotFoundError, CheckpointSaveError
 from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, user_stacklevel
 
 DOCUMENT = "tree.json"
@@ -30,6 +30,17 @@ _STEP = re.compile(r"0|[1-9][0-9]*")
 _ORBAX_STEP = re.compile(r"(?:[^.]*_)?([0-9]+)")  # with a prefix, or of fixed length
 _ERRNO = re.compile(r"os_error_code='(\d+)'")  # in errors of tensorstore
 _UNFINISHED = re.compile(r"[0-9]+\.(partial|deleted)")
+_FILE_URL, _SHORTENED_URL = "file://", re.compile(r"[a-z0-9+]+:/[^/]")
+_lock_files: set[int] = set()  # the descriptors of the locks that this process holds
+
+
+def _close_lock_files() -> None:
+    while _lock_files:
+        os.close(_lock_files.pop())
+
+
+# A lock lasts until no process has its file open, and a forked process may outlive one that is killed during a save.
+os.register_at_fork(after_in_child=_close_lock_files)
 
 
 class Run(abc.ABC):
@@ -53,6 +64,10 @@ class Run(abc.ABC):
     @abc.abstractmethod
     def read_document(self, step: int) -> bytes:
         """Read the document of a committed step."""
+
+    def list_own_steps(self) -> list[int]:
+        """List the committed steps that `save` wrote, in order."""
+        return self.list_steps()
 
     @abc.abstractmethod
     def lock(self, where: str) -> AbstractContextManager[None]:
@@ -135,7 +150,7 @@ class Run(abc.ABC):
         steps = self.list_steps()
         if steps and step == "latest":
             return steps[-1]
-        if step in steps:
+        if step in steps:  # which "latest" is not
             return int(step)
         raise CheckpointNotFoundError(
             f"{where}, path",
@@ -159,21 +174,38 @@ class RunFolder(Run):
     def list_steps(self) -> list[int]:
         return sorted(self._find_steps())
 
-    def _find_steps(self) -> dict[int, Path]:
-        """The folders of the committed steps, those of Orbax included."""
-        found = {}
-        for path in self._path.iterdir() if self._path.is_dir() else ():
+    def list_own_steps(self) -> list[int]:
+        return sorted(step for step, (path, *_) in self._find_steps().items() if (path / DOCUMENT).exists())
+
+    def _find_steps(self) -> dict[int, list[Path]]:
+        """The folders of each committed step, of which Orbax may have written several under different prefixes."""
+        found: dict[int, list[Path]] = {}
+        for path in sorted(self._path.iterdir()) if self._path.is_dir() else ():
             if _STEP.fullmatch(path.name) and path.is_dir():
-                found[int(path.name)] = path
+                found[int(path.name)] = [path]
             elif (named := _ORBAX_STEP.fullmatch(path.name)) and any(
                 (path / file).exists() for file in (ORBAX_TREE, ORBAX_ITEMS)
             ):
-                found.setdefault(int(named[1]), path)
+                step = int(named[1])
+                if not (self._path / str(step)).is_dir():
+                    found.setdefault(step, []).append(path)
         return found
+
+    def find_step(self, step: int | str, where: str) -> int:
+        number = super().find_step(step, where)
+        paths = self._find_steps().get(number, [])
+        if len(paths) > 1:
+            raise CheckpointError(
+                f"{where}, path",
+                expected=f"one checkpoint of step {number}",
+                got=f"{self.location!r} with {[path.name for path in paths]}",
+                fix=f"pass the folder of one of them, such as {str(paths[0])!r}",
+            )
+        return number
 
     def locate(self, step: int) -> Path:
         path = self._path / str(step)
-        return path if path.is_dir() else self._find_steps().get(step, path)
+        return path if path.is_dir() else self._find_steps().get(step, [path])[0]
 
     def read_document(self, step: int) -> bytes:
         return (self.locate(step) / DOCUMENT).read_bytes()
@@ -184,8 +216,9 @@ class RunFolder(Run):
     @contextmanager
     def lock(self, where: str) -> Iterator[None]:
         with explain_os_errors(where, self.location):
-            self._path.mkdir(parents=True, exist_ok=True)
+            _make_folder(self._path)
             file = os.open(self._path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        _lock_files.add(file)
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,13 +231,19 @@ class RunFolder(Run):
                 ) from None
             yield
         finally:
-            os.close(file)
+            if file in _lock_files:  # and not in a forked process, which has closed it
+                _lock_files.remove(file)
+                os.close(file)
 
     def list_unfinished(self) -> list[str]:
         return sorted(name for name in os.listdir(self._path) if _UNFINISHED.fullmatch(name))
 
     def discard(self, name: str) -> None:
-        shutil.rmtree(self._path / name)
+        path = self._path / name
+        if path.is_symlink() or path.is_file():
+            path.unlink()  # The user's link goes, and not the files to which it leads.
+        else:
+            shutil.rmtree(path)
 
     def begin(self, step: int) -> None:
         self._partial(step).mkdir()
@@ -245,9 +284,19 @@ class RunFolder(Run):
 
     def remove(self, step: int) -> None:
         deleted = self._path / f"{step}.deleted"
+        if deleted.exists():  # left by a deletion that was interrupted, before the step was saved again
+            self.discard(deleted.name)
         os.rename(self.locate(step), deleted)
         force_to_disk(self._path)
         self.discard(deleted.name)
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder and those above it; afterwards they survive a crash of the machine."""
+    if not path.is_dir():
+        _make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        force_to_disk(path.parent)
 
 
 def file_url(path: Path) -> str:
@@ -277,15 +326,17 @@ def explain_os_errors(where: str, path: Path | str) -> Iterator[None]:
 
 def is_url(path: str | os.PathLike[str]) -> bool:
     """Whether a path is the URL of an object store. As a path, it would name a local folder such as `gs:`."""
-    return "://" in os.fspath(path)
+    text = os.fsdecode(path)
+    return "://" in text and not text.startswith(f"{_FILE_URL}/")
 
 
 def local_path(path: str | os.PathLike[str], where: str) -> Path:
-    """The absolute path of a local file or folder.
+    """The absolute path of a local file or folder, which may be given as a URL `file:///path`.
 
     Raises:
-      ArgumentError: the path is a URL.
+      ArgumentError: the path is the URL of an object store, or what `Path` makes of one.
     """
+    text = os.fsdecode(path)
     if is_url(path):
         raise ArgumentError(
             f"{where}, path",
@@ -293,7 +344,14 @@ def local_path(path: str | os.PathLike[str], where: str) -> Path:
             got=repr(path),
             fix="use a local file, and copy it",
         )
-    return Path(path).absolute()
+    if _SHORTENED_URL.match(text):
+        raise ArgumentError(
+            f"{where}, path",
+            expected="a local path, or a URL with two slashes",
+            got=repr(path),
+            fix="pass the URL as a str, since Path removes a slash, or begin a relative path with './'",
+        )
+    return Path(unquote(text.removeprefix(_FILE_URL)) if text.startswith(_FILE_URL) else text).absolute()
 
 
 def parse_step(step: Any, where: str) -> int:

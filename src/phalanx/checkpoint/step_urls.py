@@ -32,7 +32,7 @@ def open_run(path: str | os.PathLike[str], where: str) -> Run:
     Raises:
       ArgumentError: tensorstore does not know the URL.
     """
-    return RunUrl(os.fspath(path), where) if is_url(path) else RunFolder(local_path(path, where))
+    return RunUrl(os.fsdecode(path), where) if is_url(path) else RunFolder(local_path(path, where))
 
 
 class RunUrl(Run):
