@@ -141,7 +141,7 @@ def lower_a_chain(xp, size):
     return Timed(lambda traced: traced.lower() and None, make, size)
 
 
-@bench(unit="us/op", sizes=CHAINS, linear=True)
+@bench(unit="us/op", sizes=CHAINS, linear=True, at_most=0.6)
 def print_a_chain(xp, size):
     """Print the program of a long straight line."""
     jaxpr = xp.make_jaxpr(repeat(xp.lax.sin, size))(1.0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phalanx.core.source_info import format_source
-from phalanx.core.text_layout import Break, Comment, Group, join, lay_out
+from phalanx.core.text_layout import Break, Comment, Fill, Group, fill, join, lay_out
 
 if TYPE_CHECKING:
     from phalanx.core.jaxpr import Eqn, Jaxpr
@@ -42,7 +42,7 @@ def print_jaxpr(program: Jaxpr, *, source: bool = False, scopes: bool = False, w
 
 def print_eqn(eqn: Eqn) -> str:
     """Format one equation, its variables named from `a`."""
-    return lay_out(_Printer().eqn(eqn))
+    return lay_out(Group(_Printer().eqn(eqn), is_independent=False))
 
 
 class _Printer:
@@ -55,6 +55,7 @@ class _Printer:
         fresh = ("".join(s) for n in itertools.count(1) for s in itertools.product(string.ascii_lowercase, repeat=n))
         self._names: defaultdict[Any, str] = defaultdict(fresh.__next__)
         self._shared: dict[int, str] = {}
+        self._types: dict[Any, str] = {}  # the text of each type, which many variables have
 
     def name_shared_jaxprs(self, program: Jaxpr) -> list[tuple[str, Jaxpr]]:
         """Name the jaxprs that are printed before the others."""
@@ -82,14 +83,14 @@ class _Printer:
     def jaxpr(self, program: Jaxpr) -> Group:
         """A jaxpr inside braces."""
         inputs = self._variables(program.constvars), "; ", self._variables(program.invars)
-        eqns = join(self._between_eqns, [self.eqn(eqn) for eqn in program.eqns])
-        outputs = self._fill([self._name(v) for v in program.outvars], ",")
+        eqns = [part for eqn in program.eqns for part in (self._between_eqns, *self.eqn(eqn))][1:]
+        outputs = fill([self._name(v) for v in program.outvars], ",")
         end = ",)" if len(program.outvars) == 1 else ")"
         body = Group([Break() if eqns else " ", *eqns], indent=2, is_independent=False)
         return Group(["{ lambda ", *inputs, ". let", body, Break(), "in (", outputs, end, " }"], indent=2)
 
-    def eqn(self, eqn: Eqn) -> Group:
-        """An equation."""
+    def eqn(self, eqn: Eqn) -> list[Any]:
+        """The parts of an equation."""
         params = eqn.primitive.printed_params(eqn.params)
         if eqn.primitive.names_like_operands and id(params["jaxpr"]) not in self._shared:
             self._reuse_names(params["jaxpr"].invars, eqn.invars)
@@ -98,8 +99,9 @@ class _Printer:
         comments = [Comment(f"  # {format_source(eqn.source)}")] if self._source else []
         if self._scopes:
             comments.append(Comment(f"  # [{eqn.source_info.name_stack}]"))
-        operands = [" ", self._fill([self._name(a) for a in eqn.invars])] if eqn.invars else []
-        return Group([*results, eqn.primitive.name, *comments, *self._params(params), *operands], is_independent=False)
+        operands = [" ", fill([self._name(a) for a in eqn.invars])] if eqn.invars else []
+        parts = [*results, eqn.primitive.name, *comments, *self._params(params), *operands]
+        return ["".join(parts)] if all(type(part) is str for part in parts) else parts  # one part is laid out faster
 
     def _params(self, params: dict[str, Any]) -> list[Any]:
         if not params:
@@ -126,17 +128,17 @@ class _Printer:
 
     def _name(self, atom: Any) -> str:
         if hasattr(atom, "value"):  # a literal
-            return f"{_format_literal(atom.value)}:{_format_type(atom.aval)}"
+            return f"{_format_literal(atom.value)}:{self._type(atom.aval)}"
         return "_" if atom.is_dropped else self._names[atom]
 
-    def _variables(self, variables: Sequence[Any]) -> Group:
-        return self._fill([f"{self._name(v)}:{_format_type(v.aval)}" for v in variables])
+    def _variables(self, variables: Sequence[Any]) -> Fill | str:
+        return fill([f"{self._name(v)}:{self._type(v.aval)}" for v in variables])
 
-    @staticmethod
-    def _fill(names: Sequence[str], separator: str = "") -> Group:
-        """Names on as few lines as possible."""
-        line_end = Group([separator, Group([Break()])], is_independent=False)
-        return Group(join(line_end, names), indent=2)
+    def _type(self, aval: Any) -> str:
+        text = self._types.get(aval)
+        if text is None:
+            text = self._types[aval] = aval.str_short().replace("~", "")  # the mark of weak types
+        return text
 
 
 def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
@@ -146,10 +148,6 @@ def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
 
 def _is_jaxpr(value: object) -> bool:
     return hasattr(value, "eqns")  # The class is defined in a module that imports this one.
-
-
-def _format_type(aval: Any) -> str:
-    return str(aval.str_short()).replace("~", "")  # the mark of weak types
 
 
 def _format_literal(value: Any) -> str:

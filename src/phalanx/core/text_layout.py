@@ -23,6 +23,9 @@ class Break:
 
     flat: str | None = " "
 
+    def __str__(self) -> str:
+        return self.flat or ""
+
 
 @dataclass(frozen=True, slots=True)
 class Comment:
@@ -30,13 +33,16 @@ class Comment:
 
     text: str
 
+    def __str__(self) -> str:
+        return ""  # It takes no room.
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Parts that are on one line, or broken at all of their breaks.
 
     Args:
-      parts: strings, breaks, comments and other groups.
+      parts: strings, breaks, fills, comments and other groups.
       indent: by how many columns its new lines are indented, relative to the group around it.
       is_independent: whether it may be on one line although the group around it is broken.
     """
@@ -44,6 +50,33 @@ class Group:
     parts: Sequence[Any]
     indent: int = 0
     is_independent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Words on as few lines as possible: a line ends after the word that reaches its width.
+
+    Args:
+      words: the words.
+      separator: the text between two words, before the space or the end of the line.
+    """
+
+    words: Sequence[str]
+    separator: str = ""
+
+    def __str__(self) -> str:
+        """The words on one line."""
+        return f"{self.separator} ".join(self.words)
+
+    def on_several_lines(self) -> Group:
+        """A group that decides at each place between two words whether the line ends."""
+        place = Group([self.separator, Group([Break()])], is_independent=False)
+        return Group(join(place, self.words), indent=2)
+
+
+def fill(words: Sequence[str], separator: str = "") -> Fill | str:
+    """The words on as few lines as possible."""
+    return Fill(words, separator) if len(words) > 1 else "".join(words)
 
 
 def join(separator: Any, parts: Sequence[Any]) -> list[Any]:
@@ -81,8 +114,10 @@ def lay_out(document: Group, width: float = 80) -> str:
             pending.extend([(indent + part.indent, flat, p) for p in reversed(part.parts)])
         elif isinstance(part, Comment):
             comments.append(part.text)
-        elif isinstance(part, str) or flat:
-            line.append(part if isinstance(part, str) else part.flat)
+        elif isinstance(part, Fill) and not flat and len(str(part)) > width - column:
+            pending.append((indent, False, part.on_several_lines()))
+        elif flat or not isinstance(part, Break):
+            line.append(str(part))
             column += len(line[-1])
         else:
             lines.append(_end_line(line, comments))
@@ -96,10 +131,9 @@ def _end_line(line: Sequence[str], comments: Sequence[str]) -> str:
 
 def _fits(group: Group, room: float) -> bool:
     for part in _leaves(group):
-        text: str | None = part.flat if isinstance(part, Break) else "" if isinstance(part, Comment) else part
-        if text is None or len(text) > room:
+        room -= len(str(part))
+        if room < 0 or (isinstance(part, Break) and part.flat is None):
             return False
-        room -= len(text)
     return True
 
 
