@@ -40,7 +40,7 @@ from phalanx.engine import (
     unwrap_callback_error,
 )
 from phalanx.runtime.layout import Format, Layout
-from phalanx.sharding import SingleDeviceSharding, index_shape
+from phalanx.sharding import SingleDeviceSharding
 from phalanx.tree import tree_leaves
 
 # A larger array is shown by its shape, without a transfer from its devices.
@@ -205,13 +205,12 @@ class Array(Operators, metaclass=_ArrayMeta):
         buffer = self._live()
         if hasattr(self, "_shards"):
             return [*self._shards]
-        here = [s for s in self.sharding.shards(self.shape) if s.device in self.sharding.addressable_devices]
+        here = self.sharding.addressable_shards(self.shape)
         aval = self.aval.with_shape(self.sharding.shard_shape(self.shape))
         self._shards = []
         for s, piece in zip(here, buffers.shards(buffer, exposed=True), strict=True):
             shard = Array(piece, ArrayType(aval, single_device_sharding(s.device), True))
-            held = index_shape(s.index, self.shape)
-            data = shard if held == aval.shape else general_transfers.resize(shard, held)
+            data = shard if s.shape == aval.shape else general_transfers.resize(shard, s.shape)
             self._shards.append(Shard(s.device, s.index, s.replica_id, data))
         return [*self._shards]
 

@@ -59,7 +59,6 @@ from phalanx.sharding.single_device_sharding import (
 from phalanx.sharding.tiling import (
     Index as Index,
     Tiling as Tiling,
-    index_shape as index_shape,
     prime_factors as prime_factors,
     replica_ids as replica_ids,
 )

@@ -17,7 +17,7 @@ from phalanx.core import ShardingError
 from phalanx.engine import Cache, Device, DeviceList, HloSharding, ShardingBase, api_boundary
 from phalanx.sharding.mesh import is_local
 from phalanx.sharding.partition_spec import AxisName
-from phalanx.sharding.tiling import Index, Tiling, indices, replica_ids, shard_size
+from phalanx.sharding.tiling import Index, Tiling, index_shape, indices, replica_ids, shard_size
 
 # Memoized results per sharding. Programs with many array shapes would otherwise make the table grow without limit.
 _MEMO_SIZE = 256
@@ -47,18 +47,20 @@ class ShardIndex(NamedTuple):
       device: the device.
       index: the slices of the unsharded array that the device holds, one for each dimension.
       replica_id: number of preceding devices that hold the same shard.
+      shape: the shape of the shard.
 
     Examples:
       >>> import phalanx
       >>> from phalanx.sharding import SingleDeviceSharding
       >>> (shard,) = SingleDeviceSharding(phalanx.devices()[0]).shards((4, 2))
-      >>> shard.index, shard.replica_id
-      ((slice(None, None, None), slice(None, None, None)), 0)
+      >>> shard.index, shard.replica_id, shard.shape
+      ((slice(None, None, None), slice(None, None, None)), 0, (4, 2))
     """
 
     device: Device
     index: Index  # type: ignore[assignment]  # shadows tuple.index, which has no use for this record
     replica_id: int
+    shape: tuple[int, ...]
 
 
 class Sharding(ShardingBase):
@@ -237,8 +239,23 @@ class Sharding(ShardingBase):
           ShardingError: as `shard_shape`.
         """
         shape, tiling = self.shard_shape(global_shape), self.tiling(len(global_shape))
-        rows = zip(self._device_assignment, indices(tiling, global_shape, shape), replica_ids(tiling), strict=True)
+        slices = indices(tiling, global_shape, shape)
+        shapes = [index_shape(index, global_shape) for index in slices]
+        rows = zip(self._device_assignment, slices, replica_ids(tiling), shapes, strict=True)
         return tuple([ShardIndex(*row) for row in rows])
+
+    @memoize_method
+    def addressable_shards(self, global_shape: Sequence[int]) -> tuple[ShardIndex, ...]:
+        """Like `shards`, restricted to the devices of this process.
+
+        Args:
+          global_shape: shape of the unsharded array.
+
+        Returns:
+          A `ShardIndex` for each device of this process.
+        """
+        local = self.addressable_devices
+        return tuple([shard for shard in self.shards(global_shape) if shard.device in local])
 
     @memoize_method
     def contiguous_order(self, global_shape: Sequence[int]) -> tuple[int, ...] | None:
@@ -279,8 +296,7 @@ class Sharding(ShardingBase):
         Returns:
           For each device of this process a tuple with a slice for each dimension.
         """
-        local = self.addressable_devices
-        return {shard.device: shard.index for shard in self.shards(global_shape) if shard.device in local}
+        return {shard.device: shard.index for shard in self.addressable_shards(global_shape)}
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether two shardings place every shard of an array on the same device, with devices in the same order.

@@ -21,7 +21,7 @@ from phalanx.core import (
 )
 from phalanx.engine import buffers, explicit_transfer, memoize
 from phalanx.runtime import Array, ArrayType, Format, to_default_memory, transfer
-from phalanx.sharding import Sharding, index_shape, to_sharding
+from phalanx.sharding import ShardIndex, Sharding, to_sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from phalanx.typing import ArrayLike, DTypeLike, PyTree
@@ -84,20 +84,18 @@ def make_array_from_callback(
     """
     shape = tuple(shape)
     sharding = _as_sharding(sharding, "make_array_from_callback, sharding")
-    shard_shape = sharding.shard_shape(shape, where="make_array_from_callback, sharding")
-    devices, indices, numbers = _distinct_shards(sharding, shape)
-    shapes = [index_shape(index, shape) for index in indices]
-    made = [data_callback(index) for index in indices]
+    devices, distinct, numbers = _distinct_shards(sharding, shape, "make_array_from_callback, sharding")
+    made = [data_callback(shard.index) for shard in distinct]
     wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
     last: tuple = ()
-    for index, part, data in zip(indices, shapes, made, strict=True):
-        if type(data) is np.ndarray and (part, data.shape, data.dtype) == last:
+    for shard, data in zip(distinct, made, strict=True):
+        if type(data) is np.ndarray and (shard.shape, data.shape, data.dtype) == last:
             continue
         held = get_aval(data)
-        if held.shape != part:
+        if held.shape != shard.shape:
             raise ShapeError(
                 "make_array_from_callback, data_callback",
-                expected=f"values of shape {part} for {index}",
+                expected=f"values of shape {shard.shape} for {shard.index}",
                 got=f"shape {held.shape}",
                 fix="return array[index] for the index that data_callback receives",
             )
@@ -109,7 +107,7 @@ def make_array_from_callback(
                 got=dtypes.short_name(held.dtype),
                 fix=f"convert the values that data_callback returns to {dtypes.short_name(wanted)}",
             )
-        last = part, held.shape, getattr(data, "dtype", None)
+        last = shard.shape, held.shape, getattr(data, "dtype", None)
     if wanted is None:
         raise DTypeError(
             "make_array_from_callback, dtype",
@@ -118,7 +116,7 @@ def make_array_from_callback(
             fix="pass dtype=... in all processes",
         )
     # The shards are in the default memory of their devices; the assembled array moves to the sharding's memory.
-    array_type = ArrayType(ShapedArray(shape, wanted), to_default_memory(sharding), True)
+    array_type = _array_type(shape, wanted, to_default_memory(sharding))
     with explicit_transfer():
         if any(type(data) is Array for data in made):
             pairs = zip(numbers, devices, strict=True)
@@ -126,21 +124,34 @@ def make_array_from_callback(
             joined = assemble_array(shards, array_type)
         else:
             hosted = [np.asarray(data, wanted) for data in made]
-            hosted = [x if x.shape == shard_shape else transfer.pad_to(x, shard_shape) for x in hosted]
+            largest = array_type.sharding.shard_shape(shape)
+            hosted = [x if x.shape == largest else transfer.pad_to(x, largest) for x in hosted]
             pieces = [hosted[i] for i in numbers]
             joined = Array(buffers.put_shards(array_type.buffer_aval, array_type.sharding, pieces, devices), array_type)
         return joined if array_type.sharding is sharding else reshard([joined], [sharding], [True])[0]
 
 
 @memoize("spmd.distinct_shards", 1024)
-def _distinct_shards(sharding: Sharding, shape: tuple[int, ...]) -> tuple[list, list, list]:
-    """The devices of this process, the distinct slices on them, and for each device the number of its slices."""
-    places = sharding.addressable_devices_indices_map(shape)
+def _distinct_shards(sharding: Sharding, shape: tuple[int, ...], where: str) -> tuple[list, list[ShardIndex], list]:
+    """The devices of this process, the distinct shards on them, and for each device the number of its shard."""
+    shards = _local_shards(sharding, shape, where)
     # Slices are unhashable in Python 3.11.
-    keys = [tuple([(s.start, s.stop) for s in index]) for index in places.values()]
-    distinct = dict(zip(keys, places.values(), strict=True))
+    keys = [tuple([(s.start, s.stop) for s in shard.index]) for shard in shards]
+    distinct = dict(zip(keys, shards, strict=True))
     number = {key: i for i, key in enumerate(distinct)}
-    return [*places], [*distinct.values()], [number[key] for key in keys]
+    return [shard.device for shard in shards], [*distinct.values()], [number[key] for key in keys]
+
+
+@memoize("spmd.local_shards", 1024)
+def _local_shards(sharding: Sharding, shape: tuple[int, ...], where: str) -> tuple[ShardIndex, ...]:
+    """The shards of an array on the devices of this process; an error names the argument `where`."""
+    sharding.shard_shape(shape, where=where)  # raises for too few dimensions
+    return sharding.addressable_shards(shape)
+
+
+@memoize("spmd.assembled_types", 1024)
+def _array_type(shape: tuple[int, ...], dtype: np.dtype, sharding: Sharding) -> ArrayType:
+    return ArrayType(ShapedArray(shape, dtype), sharding, True)
 
 
 def make_array_from_single_device_arrays(
@@ -172,24 +183,23 @@ def make_array_from_single_device_arrays(
     """
     shape, where = tuple(shape), "make_array_from_single_device_arrays, arrays"
     sharding = _as_sharding(sharding, "make_array_from_single_device_arrays, sharding")
-    sharding.shard_shape(shape, where="make_array_from_single_device_arrays, sharding")  # raises for too few dimensions
-    places = sharding.addressable_devices_indices_map(shape)
+    local = _local_shards(sharding, shape, "make_array_from_single_device_arrays, sharding")
     # Keyed by device, since users may pass the shards in any order.
     by_device = {x.sharding._device_assignment[0]: x for x in arrays if x.sharding.num_devices == 1}
-    if len(arrays) != len(places) or by_device.keys() != places.keys():
+    if len(arrays) != len(local) or any(shard.device not in by_device for shard in local):
         raise ShardingError(
             where,
-            expected=f"one array on each of the devices {[d.id for d in places]}",
+            expected=f"one array on each of the devices {[shard.device.id for shard in local]}",
             got=f"arrays on {[sorted(d.id for d in x.sharding.device_set) for x in arrays]}",
             fix="transfer each shard to its device with device_put(shard, device)",
         )
-    shards = [by_device[device] for device in places]
+    shards = [by_device[shard.device] for shard in local]
     wanted = dtypes.canonicalize_dtype(dtype) if dtype is not None else shards[0].dtype
-    for x, index in zip(shards, places.values(), strict=True):
-        if x.shape != (part := index_shape(index, shape)):
+    for x, shard in zip(shards, local, strict=True):
+        if x.shape != shard.shape:
             raise ShapeError(
                 where,
-                expected=f"shards of shape {part}, for an array of shape {shape} with {sharding}",
+                expected=f"shards of shape {shard.shape}, for an array of shape {shape} with {sharding}",
                 got=f"shape {x.shape} on device {x.device.id}",
                 fix="pass for each device the slice in sharding.devices_indices_map(shape)",
             )
@@ -200,7 +210,7 @@ def make_array_from_single_device_arrays(
                 got=f"{dtypes.short_name(x.dtype)} on device {x.device.id}",
                 fix=f"convert all shards to one dtype, such as {dtypes.short_name(wanted)}",
             )
-    return assemble_array(shards, ArrayType(ShapedArray(shape, wanted), sharding, True))
+    return assemble_array(shards, _array_type(shape, wanted, sharding))
 
 
 def make_array_from_process_local_data(sharding: PyTree, local_data: PyTree, global_shape: PyTree = None) -> Any:
