@@ -327,6 +327,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--mesh", metavar="DxM", help="devices along 'data' x 'model' (default: 4x2, or all devices)")
     parser.add_argument("--width", type=int, default=Config.width, help="features of a token (default: 128)")
     parser.add_argument("--heads", type=int, default=Config.heads, help="attention heads (default: 4)")
+    parser.add_argument("--batch", type=int, default=Config.batch, help="windows of a step; any number (default: 16)")
     parser.add_argument("--steps", type=int, default=500, help="train up to this step (default: 500)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where checkpoints go (default: runs/demo)")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="continue the checkpoint in DIR, on any mesh")
@@ -342,8 +343,8 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     if len(sizes) != 2 or not all(size.isdecimal() for size in sizes):
         parser.error(f"--mesh: expected two numbers such as 4x2, got {args.mesh!r}")
     data, model = map(int, sizes)
-    if min(data, model) < 1 or Config.batch % data:
-        parser.error(f"--mesh: {args.mesh} cannot split a batch of {Config.batch} evenly")
+    if min(data, model, args.batch) < 1:
+        parser.error(f"--mesh, --batch: expected sizes of at least 1, got {args.mesh} and {args.batch}")
     if min(args.width, args.heads) < 1 or args.width % (2 * args.heads):  # rotary positions turn pairs of features
         parser.error(f"--width: expected a multiple of {2 * args.heads}, twice the heads, got {args.width}")
     if int(os.environ.get("PHALANX_RESTART_COUNT", 0)) and checkpoint.steps(args.out):
@@ -367,7 +368,7 @@ def show_placement(state, batch) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Train, compare with one device, validate, sample; the checkpoint stays in `--out`."""
     args = parse_arguments(argv)
-    config = Config(width=args.width, heads=args.heads, dtype=args.dtype)
+    config = Config(width=args.width, heads=args.heads, batch=args.batch, dtype=args.dtype)
     prompt = args.prompt.encode()[-config.window :].rjust(config.window, b"\n")
     if args.complete:
         print(args.prompt + complete(args.complete, prompt, 120, args.seed).decode(errors="replace"))

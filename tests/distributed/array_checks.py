@@ -81,6 +81,14 @@ def arrays_are_made_from_local_data():
     _same(phalanx.make_array_from_single_device_arrays((8, 8), X, pieces), A)
 
 
+def sizes_of_uneven_local_data_are_added_up():
+    for n in (11, 3):  # over 8 devices: a short last shard, and empty ones
+        rows = np.arange(3.0 * n, dtype=np.float32).reshape(n, 3)
+        size = -(-n // 8) * 8 // phalanx.process_count()
+        for shape in (None, (None, 3), (n, None)):
+            _same(phalanx.make_array_from_process_local_data(X, rows[OWN * size : (OWN + 1) * size], shape), rows)
+
+
 def constants_and_local_arrays_join_global_ones():
     row, table = jnp.ones(8), jnp.asarray(np.ones((64, 8), np.float32))
     _same(phalanx.jit(lambda x: x + row + table[:8])(_put(A)), A + 2)

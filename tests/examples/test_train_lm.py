@@ -46,6 +46,7 @@ def run(lm, config, data, mesh, *, state=None, until=6, out=None):
         ((4, 2), {}),
         pytest.param((8, 1), {}, marks=pytest.mark.slow),
         pytest.param((2, 4), dict(width=30, heads=5, hidden=61), marks=pytest.mark.slow),  # 4 divides none
+        ((4, 1), dict(batch=10)),
     ],
 )
 def test_losses_on_a_mesh_equal_losses_on_one_device(lm, small, data, mesh, sizes):
@@ -141,7 +142,8 @@ def test_the_model_in_a_file_takes_any_batch_and_length_and_completes_a_prompt(l
     ("words", "message"),
     [
         (["--mesh", "four"], "--mesh: expected two numbers such as 4x2, got 'four'"),
-        (["--mesh", "3x4"], "--mesh: 3x4 cannot split a batch of 16 evenly"),
+        (["--mesh", "0x4"], "--mesh, --batch: expected sizes of at least 1, got 0x4 and 16"),
+        (["--batch", "0"], "--mesh, --batch: expected sizes of at least 1, got None and 0"),
         (["--width", "35", "--heads", "5"], "--width: expected a multiple of 10, twice the heads, got 35"),
         (["--resume", "nowhere"], "--resume: there is no checkpoint in nowhere"),
     ],

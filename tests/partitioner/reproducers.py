@@ -49,9 +49,9 @@ def integers(*shape, seed=0, below=4):
     return np.random.default_rng(seed).integers(0, below, shape).astype(np.int32)
 
 
-def assert_local(fun, *shapes, spec=("x",)):
-    """Assert that a function of arguments sharded by one spec over two devices does not communicate."""
-    mesh = auto_mesh((2,), ("x",))
+def assert_local(fun, *shapes, spec=("x",), devices=2):
+    """Assert that a function of arguments sharded by one spec over some devices does not communicate."""
+    mesh = auto_mesh((devices,), ("x",))
     sharding = NamedSharding(mesh, P(*spec))
     assert_collectives(fun, *[phalanx.ShapeDtypeStruct(shape, np.float32, sharding=sharding) for shape in shapes])
 
@@ -106,6 +106,10 @@ def sharded_index_vectors():
 def uneven_scatter_updates():
     add = lambda x, i, u: jnp.asarray(x).at[i[::4]].add(u[:2])
     assert_same_when_sharded(add, (2, 4), [(), ("y",), ("x",)], numbers(4), integers(8, seed=2), numbers(8))
+
+
+def uneven_scatter_batch():
+    assert_local(phalanx.vmap(lambda x, u: x.at[u.astype("int32")].add(u)), (5, 4), (5, 2))
 
 
 def batched_scatter_operand():
@@ -202,6 +206,10 @@ def all_reduce_any_function():
 def gathered_elementwise():
     assert_local(lax.erf, (4, 8))
     assert_local(lax.igamma, (4, 8), (4, 8))
+
+
+def uneven_reshape():
+    assert_local(lambda x: x.reshape(22, 3), (11, 6), devices=4)
 
 
 def gathered_fft():

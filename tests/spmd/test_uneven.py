@@ -5,6 +5,7 @@ The programs are compared with those on one device. Programs of one size are com
 
 from __future__ import annotations
 
+import importlib
 import pickle
 
 import hypothesis.strategies as st
@@ -102,6 +103,17 @@ def test_arrays_are_read_indexed_and_iterated_without_padding(mesh):
     spread = phalanx.device_put(keys, NamedSharding(mesh, P("x")))
     np.testing.assert_array_equal(phalanx.random.key_data(spread), phalanx.random.key_data(keys))
     assert [shard.data.shape for shard in spread.addressable_shards] == [(1,)] * 5 + [(0,)] * 3
+
+
+def test_live_arrays_are_listed_with_the_types_of_their_arrays(mesh):
+    rows = NamedSharding(mesh, P("x"))
+    held = [phalanx.device_put(np.ones((17, 29), np.float32), rows)]
+    held.append(phalanx.jit(jnp.sin)(held[0]))
+    keys = phalanx.device_put(phalanx.random.split(phalanx.random.key(0), 19), rows)
+    live = phalanx.live_arrays()
+    assert sorted(x.shape for x in live if 29 in x.shape) == [(17, 29)] * 2 and len(held) == 2
+    assert [x.dtype for x in live if x.shape == (19,) and len(x.devices()) == 8] == [keys.dtype]
+    assert not [x for x in live if x.shape[:1] == (24,)]
 
 
 def test_arrays_are_deleted_donated_and_checked_for_nan_without_padding(mesh):
@@ -269,6 +281,43 @@ def test_even_programs_have_no_padding(mesh):
         assert "stablehlo.slice" not in text and "stablehlo.pad" not in text and "InspectSharding" not in text
 
 
+SHAPED = {
+    "rows are merged": lambda x: x.reshape(-1),
+    "rows are split": lambda x: (x.reshape(-1) * 2).reshape(x.shape),
+    "rows are halved": lambda x: x.reshape(2 * x.shape[0], -1),
+    "repeat": lambda x: jnp.repeat(x, 2, axis=0),
+    "kron": lambda x: jnp.kron(x, jnp.ones((3, 1))),
+    "cumprod": lambda x: jnp.cumprod(x, axis=0),
+    "gradient of prod": phalanx.grad(lambda x: jnp.prod(x, axis=0).sum()),
+    "gradient of sort": phalanx.grad(lambda x: jnp.sin(jnp.sort(x, axis=1)).sum()),
+    "gradient of take": phalanx.grad(lambda x: (jnp.take_along_axis(x, jnp.argsort(x, 1), 1) * x).sum()),
+    "interior padding": lambda x: lax.pad(x, 0.0, [(0, 0, 1), (0, 0, 0)]),
+}
+
+
+@pytest.mark.parametrize(("rows", "devices"), [(11, 4), (5, 8)])
+def test_rows_that_are_merged_split_or_scattered_stay_sharded(rows, devices):
+    x = phalanx.device_put(values(rows, 6), NamedSharding(row_mesh(devices), P("x")))
+    compiled = phalanx.jit(lambda x: run_all({k: (f, None) for k, f in SHAPED.items()}, x)).lower(x).compile()
+    expected = phalanx.jit(lambda x: run_all({k: (f, None) for k, f in SHAPED.items()}, x))(np.asarray(x))
+    for name, got in compiled(x).items():
+        np.testing.assert_allclose(got, expected[name], rtol=2e-5, atol=2e-6, err_msg=name)
+        assert got.sharding.spec[0] == "x", name
+        assert largest_shard(got) <= np.prod(got.sharding.shard_shape(got.shape)), name
+
+
+def test_convolutions_in_groups_sum_over_uneven_batches_without_gathering_them(mesh):
+    convolve = lambda x, w: lax.conv_general_dilated(
+        x, w, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"), feature_group_count=3
+    )
+    gradient = phalanx.jit(phalanx.grad(lambda w, x: jnp.sum(jnp.sin(convolve(x, w)))))
+    kernel = values(3, 2, 12)
+    for rows in (11, 16):
+        x = phalanx.device_put(values(rows, 5, 6), NamedSharding(mesh, P("x")))
+        np.testing.assert_allclose(gradient(kernel, x), gradient(kernel, np.asarray(x)), rtol=1e-4, atol=1e-5)
+        assert collectives(gradient, kernel, x).bytes == kernel.nbytes, rows
+
+
 def test_resharding_in_a_program_holds_no_replica(mesh):
     square = auto_mesh((4, 2), "xy")
     source, target = (NamedSharding(square, spec) for spec in (P("x", "y"), P(None, ("x", "y"))))
@@ -369,6 +418,23 @@ def test_shard_map_pads_blocks_and_cuts_results(mesh):
     typed = phalanx.device_put(value, NamedSharding(explicit, P("x")))
     without_specs = phalanx.shard_map(lambda x: x * 2, mesh=explicit, out_specs=P("x"), uneven="pad")
     assert phalanx.typeof(without_specs(typed)).str_short() == "f32[9@x,3]"
+
+
+def test_shard_map_resolves_specs_once_in_each_call(mesh, monkeypatch):
+    seen = []
+    mapped_class = importlib.import_module("phalanx.spmd.shard_map")._Mapped  # `spmd.shard_map` is the function
+    resolve = mapped_class._specs
+
+    def record(self, what, *rest):
+        seen.append(what)
+        return resolve(self, what, *rest)
+
+    monkeypatch.setattr(mapped_class, "_specs", record)
+    for uneven in (None, "pad"):
+        mapped = phalanx.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P("x"), out_specs=P("x"), uneven=uneven)
+        assert mapped(np.ones(16)).sum() == 32
+        assert seen == ["in_specs", "out_specs"]
+        seen.clear()
 
 
 def test_shard_map_pads_several_dimensions_keys_and_references():

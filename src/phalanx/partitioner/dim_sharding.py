@@ -55,7 +55,7 @@ def find_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimShardi
                 if found.parts > 1:
                     return found
         if known is None:
-            pending.extend(_source_dims(value, d))
+            pending.extend(_source_dims(value, d, module.has_uneven))
     module.unsharded_dims |= visited
     return None
 
@@ -85,19 +85,26 @@ def _shape(x: ir.Value) -> list[int]:
     return list(ir.RankedTensorType(x.type).shape)
 
 
-def _source_dims(x: ir.Value, d: int) -> list[Dimension]:
-    """Return the dimensions of operands that become dimension `d` of `x`."""
+def _source_dims(x: ir.Value, d: int, has_uneven: bool) -> list[Dimension]:
+    """Return the dimensions of operands that become dimension `d` of `x`, or in uneven programs its leading part."""
     op = x.owner
     if isinstance(op, ir.Block):  # an argument of a loop body: follow the initial value, whose sharding the loop keeps
         loop = op.owner
         return [(loop.operands[x.arg_number], d)] if loop.name == "stablehlo.while" else []
+    if op.name == "stablehlo.reshape" and has_uneven and (source := _first_source_of_reshape(op, d)) is not None:
+        return [(op.operands[0], source)]
     if (find := _SOURCE_OF_DIM.get(op.name)) is not None:
         source = find(op, d)
         return [] if source is None else [(op.operands[0], source)]
     if (find := _SOURCES_OF_DIM.get(op.name)) is not None:
         return find(op, d)
     tensors = [o for o in op.operands if isinstance(o.type, ir.RankedTensorType)]
-    return [(o, d) for o in tensors if len(_shape(o)) == len(_shape(x))]
+    alike = [o for o in tensors if len(_shape(o)) == len(_shape(x))]
+    if op.name != "stablehlo.custom_call":
+        return [(o, d) for o in alike]
+    # Most custom calls of Phalanx are elementwise; others, such as top_k, keep parallel dimensions in their place.
+    is_kept = lambda o: _shape(o)[d] == _shape(x)[d] if has_uneven else _shape(o) == _shape(op.results[0])
+    return [(o, d) for o in alike if is_kept(o)]
 
 
 def _source_of_reshape(op: ir.Operation, d: int) -> int | None:
@@ -105,6 +112,13 @@ def _source_of_reshape(op: ir.Operation, d: int) -> int | None:
     # A dimension survives a reshape if it has the same size and the same number of elements before it.
     same = (b for b, n in enumerate(before) if n == after[d] and math.prod(before[:b]) == math.prod(after[:d]))
     return next(same, None)
+
+
+def _first_source_of_reshape(op: ir.Operation, d: int) -> int | None:
+    """The leading one of the dimensions that are merged or split, if `d` is their leading dimension in the result."""
+    before, after = _shape(op.operands[0]), _shape(op.results[0])
+    sources = (b for b, n in enumerate(before) if n > 1 and math.prod(before[:b]) == math.prod(after[:d]))
+    return next(sources, None) if after[d] > 1 else None
 
 
 def _source_of_broadcast(op: ir.Operation, d: int) -> int | None:
@@ -148,13 +162,6 @@ def _sources_of_gather(op: ir.Operation, d: int) -> list[Dimension]:
     return [(indices, batch[_other_dims(op.results[0], offset).index(d)])]
 
 
-def _sources_of_custom_call(op: ir.Operation, d: int) -> list[Dimension]:
-    """Treat the custom calls of Phalanx as elementwise, which most of them are."""
-    return [
-        (o, d) for o in op.operands if isinstance(o.type, ir.RankedTensorType) and _shape(o) == _shape(op.results[0])
-    ]
-
-
 _SOURCE_OF_DIM = {
     "stablehlo.reshape": _source_of_reshape,
     "stablehlo.transpose": lambda op, d: op.attributes["permutation"][d],
@@ -162,8 +169,4 @@ _SOURCE_OF_DIM = {
     "stablehlo.reduce": lambda op, d: _other_dims(op.operands[0], op.attributes["dimensions"])[d],
     "stablehlo.convolution": _source_of_convolution,
 }
-_SOURCES_OF_DIM = {
-    "stablehlo.dot_general": _sources_of_dot_general,
-    "stablehlo.gather": _sources_of_gather,
-    "stablehlo.custom_call": _sources_of_custom_call,
-}
+_SOURCES_OF_DIM = {"stablehlo.dot_general": _sources_of_dot_general, "stablehlo.gather": _sources_of_gather}

@@ -6,14 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from phalanx.core import Primitive, ShapedArray, Var, dtypes, merge_lists
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.indexing.dynamic_slice import emit_starts
 from phalanx.lax.indexing.gather import GatherScatterMode, largest_indexed_size, widen_indices
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, clip_indices
+from phalanx.lax.indexing.static_slice import pad
 from phalanx.lax.reductions.float_total_order import drops_nans, reduce_as_integers
+from phalanx.lax.shape.reshape import reshape_p
 from phalanx.lax.windows.window_shape import crop_negative_padding
-from phalanx.partitioner.dim_sharding import materialize, replicate_dims
+from phalanx.partitioner.dim_sharding import find_dim_sharding, materialize, replicate_dims
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
 from phalanx.symbolic import is_constant_shape
@@ -70,6 +74,15 @@ def lower_scatter(
 ) -> ir.Value:
     """Lower a primitive of the scatter family for several devices."""
     x_aval, i_aval, u_aval = ctx.avals_in
+    padding = _batch_padding(ctx, (x, indices, updates), dimension_numbers) if ctx.module.has_uneven else []
+    if padding and is_active("uneven_scatter_batch"):
+
+        def scatter_padded(*operands: Array) -> Array:
+            filled = [pad(v, np.zeros((), v.dtype), widths) for v, widths in zip(operands, padding, strict=True)]
+            y = primitive(*filled, dimension_numbers=dimension_numbers, mode=mode, **params)
+            return pad(y, np.zeros((), y.dtype), [(0, -high, 0) for _, high, _ in padding[0]])
+
+        return ctx.inline(scatter_padded, x, indices, updates)  # this rule is applied again, and finds nothing to pad
     # Clip first, since the padding below adds indices that must stay out of bounds. FILL_OR_DROP then keeps the
     # primitive's own rule from clipping again.
     indices, i_aval = clip_indices(ctx, indices, dimension_numbers, mode)
@@ -91,6 +104,24 @@ def lower_scatter(
     # A constant is the same on every device, whichever device XLA takes the operand from.
     identities = ctx.constant(identity(x_aval.dtype), ctx.aval_out)
     return combine(x, _lower_as(ctx, primitive, (identities, indices, updates), avals, params))
+
+
+def _batch_padding(
+    ctx: LoweringContext, operands: Sequence[ir.Value], numbers: ScatterDimensionNumbers
+) -> list[list[tuple[int, int, int]]]:
+    """The padding of operand, indices and updates by which batch dimensions divide among devices; avoids
+    "uneven_scatter_batch". Empty if there is nothing to pad."""
+    shapes = [aval.shape for aval in ctx.avals_in]
+    high = [[0] * len(shape) for shape in shapes]
+    scattered = [d for d in range(len(shapes[2])) if d not in numbers.update_window_dims]
+    for d, i in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
+        dims = (d, i, scattered[i])
+        places = zip(operands, dims, strict=True)
+        found = next((s for x, dim in places if (s := find_dim_sharding(ctx.module, x, dim)) is not None), None)
+        if found is not None and is_constant_shape((shapes[0][d],)):
+            for widths, dim in zip(high, dims, strict=True):
+                widths[dim] = -shapes[0][d] % found.parts
+    return [[(0, h, 0) for h in widths] for widths in high] if any(map(any, high)) else []
 
 
 def lower_scatter_extreme(
@@ -209,4 +240,6 @@ def _interleave(ctx: LoweringContext, x: ir.Value, value: ir.Value, interior: Se
     shape = tuple([n * (count + 1) for n, count in zip(aval.shape, interior, strict=True)])
     x = ctx.reshape(x, aval.with_shape(tuple(singled)))
     x = ctx.pad(x, value, [0] * len(added), added, [0] * len(added), padded)
-    return ctx.reshape(x, aval.with_shape(shape)), shape
+    # An equation of its own, to which the rule of `reshape` is applied.
+    (x,) = ctx.inline(lambda v: reshape_p(v, shape=shape), x, avals=[padded])
+    return x, shape

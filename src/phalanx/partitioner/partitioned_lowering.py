@@ -23,6 +23,7 @@ from phalanx.partitioner.indexing_rules import (
 )
 from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.reduction_rules import lower_extreme
+from phalanx.partitioner.reshape_rules import lower_reshape
 from phalanx.partitioner.window_rules import lower_reduce_window, windows_overlap
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime.lowering import LoweringContext, special_lowering
@@ -40,6 +41,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "reduce_window_max": lower_reduce_window,
     "reduce_window_min": lower_reduce_window,
     "reduce_window_sum": lower_reduce_window,
+    "reshape": lower_reshape,
     "scatter": lower_scatter,
     "scatter_add": lower_scatter,
     "scatter_apply": lower_scatter,

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingRule, Var, infer_results, physical_aval, state
-from phalanx.engine import HloSharding, PartitionedCall, hlo, ir
+from phalanx.engine import HloSharding, PartitionedCall, dense_constant, hlo, i64, ir
 from phalanx.runtime import LoweringContext, PartitionedCalls, lower_jaxpr_to_module, make_sdy_sharding_rule
 from phalanx.sharding import Tiling, hlo_to_tiling, manual_coordinates, tiling_to_hlo
 
@@ -124,6 +124,11 @@ class _PerShardCall:
             shapes.append(tuple([-(-size // n) for size, n in zip(aval.shape, parts, strict=True)]))
         num = len(self.avals_in)
         module = lower_jaxpr_to_module(self.jaxpr_for(shapes[:num]), self.platform, name="per_shard").module
+        for i, ((aval, names), shape) in enumerate(zip(self.tensors[:num], shapes, strict=False)):
+            for dim, (size, name) in enumerate(zip(aval.shape, names, strict=True)):
+                if name in self.summed & factors.keys() and size % shape[dim]:
+                    held = np.clip(size - factors[name].coordinates * shape[dim], 0, shape[dim])
+                    _clear_padding(module, i, aval.dtype, dim, held)
         if self.summed & factors.keys():
             _all_reduce_results(module, _reduction_groups(factors, self.summed, regions))
         return PartitionedCall(str(module), shardings[:num], shardings[num:])
@@ -147,10 +152,8 @@ def _choose_factor_shardings(
     candidates: list[tuple[int, Hashable, _FactorSharding]] = []
     for (aval, names), tiling in zip(call.tensors, tilings, strict=True):
         nbytes = math.prod(aval.shape) * aval.dtype.itemsize
-        for name, size, parts, coordinates in zip(names, aval.shape, tiling.parts, tiling.coordinates.T, strict=True):
-            # Uneven shards are padded, and the padding must not enter a sum.
-            is_exact = name not in call.summed or size % parts == 0
-            if parts > 1 and name in call.divisible and is_exact:
+        for name, parts, coordinates in zip(names, tiling.parts, tiling.coordinates.T, strict=True):
+            if parts > 1 and name in call.divisible:
                 candidates.append((nbytes, name, _FactorSharding(parts, coordinates)))
     chosen: dict[Hashable, _FactorSharding] = {}
     for _, name, factor in sorted(candidates, key=lambda candidate: -candidate[0]):
@@ -181,11 +184,44 @@ def _reduction_groups(
     return order.reshape(results, members, -1).swapaxes(1, 2).reshape(-1, members)
 
 
+def _clear_padding(module: ir.Module, number: int, dtype: np.dtype, dim: int, held: np.ndarray) -> None:
+    """Make the `main` function of a module read an operand as zero behind the elements that a device holds.
+
+    A dimension that is summed over is padded where the devices do not divide it. Zeros add nothing to the sum.
+
+    Args:
+      module: the module.
+      number, dtype: the number of the operand, and its dtype.
+      dim: the dimension.
+      held: for each partition the number of elements along the dimension that are not padding.
+    """
+    with module.context, ir.Location.unknown():
+        block = _find_main(module).regions[0].blocks[0]
+        x = block.arguments[number]
+        whole = ir.RankedTensorType(x.type)
+        i32 = ir.IntegerType.get_signless(32)
+        with ir.InsertionPoint(block.operations[0]):
+            partition = hlo.convert(ir.RankedTensorType.get([], i32), hlo.partition_id())
+            table = hlo.constant(dense_constant(held.astype(np.int32)))
+            limit = hlo.reshape(ir.RankedTensorType.get([], i32), hlo.dynamic_slice(table, [partition], [1]))
+            counts = ir.RankedTensorType.get(whole.shape, i32)
+            below, kind = hlo.ComparisonDirectionAttr.get("LT"), hlo.ComparisonTypeAttr.get("SIGNED")
+            is_held = hlo.compare(
+                hlo.iota(counts, i64(dim)), hlo.broadcast_in_dim(counts, limit, []), below, compare_type=kind
+            )
+            zero = hlo.constant(dense_constant(np.broadcast_to(np.zeros((), dtype), whole.shape)))
+            cleared = hlo.select(is_held, x, zero)
+        x.replace_all_uses_except(cleared, cleared.owner.operation)
+
+
+def _find_main(module: ir.Module) -> Any:
+    return next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
+
+
 def _all_reduce_results(module: ir.Module, groups: np.ndarray) -> None:
     """Make the `main` function of a module return the sums of its results over groups of partitions."""
     with module.context, ir.Location.unknown():
-        main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
-        last = list(main.regions[0].blocks[0].operations)[-1]
+        last = list(_find_main(module).regions[0].blocks[0].operations)[-1]
         for i, value in enumerate(last.operands):
             attributes = {
                 "replica_groups": ir.DenseElementsAttr.get(np.ascontiguousarray(groups)),

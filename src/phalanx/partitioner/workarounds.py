@@ -109,6 +109,13 @@ _TABLE: Final = (
         "Pad both to a multiple of the number of devices, with out-of-bounds indices and identity elements.",
     ),
     Workaround(
+        "uneven_scatter_batch",
+        (*_SCATTERS, "scatter", "scatter_apply"),
+        "communication",
+        "Where batch dimensions do not divide evenly among devices, XLA gathers the indices to pad them.",
+        "Pad the batch dimensions to a multiple of the number of devices, and cut the result.",
+    ),
+    Workaround(
         "batched_scatter_operand",
         _SCATTERS,
         "wrong result",
@@ -214,6 +221,13 @@ _TABLE: Final = (
         _PER_SHARD,
     ),
     # Operations that XLA gathers
+    Workaround(
+        "uneven_reshape",
+        ("reshape",),
+        "communication",
+        "A sharding is lost in a reshape that merges or splits a dimension that does not divide evenly among devices.",
+        "Pad the dimension, and cut the result.",
+    ),
     Workaround(
         "gathered_elementwise",
         ("erf", "igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta"),

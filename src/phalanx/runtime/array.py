@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from phalanx.core import (
+    UNVARYING,
     ArgumentError,
     ArgumentTypeError,
     DeletedArrayError,
@@ -107,9 +108,23 @@ class ArrayType:
 
 def buffer_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
     """The type of the buffer of an array: random keys as words, and padded where shards would differ in size."""
-    aval = physical_aval(aval)
-    shape = sharding.padded_shape(aval.shape)
-    return aval if shape == aval.shape else ShapedArray(shape, aval.dtype)
+    physical = physical_aval(aval)
+    shape = sharding.padded_shape(physical.shape)
+    return aval if physical is aval and shape == aval.shape else BufferAval.of(shape, physical.dtype, aval)
+
+
+class BufferAval(ShapedArray):
+    """The type of a buffer that is not that of its array, which it names, so that a buffer can be read as the array."""
+
+    __slots__ = ("array_aval",)
+    array_aval: ShapedArray
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], dtype: Any, array_aval: ShapedArray) -> BufferAval:
+        """The type of the buffer of an array of type `array_aval`."""
+        self = cast(BufferAval, cls._make(shape, dtype, False, None, UNVARYING))
+        self.array_aval = array_aval
+        return self
 
 
 class _ArrayMeta(type):
@@ -365,12 +380,13 @@ class Array(Operators, metaclass=_ArrayMeta):
         words = parts[0]  # An element of a key dtype is an array of words.
         shape = (*padded, *words.shape[self.ndim :])
         order = sharding.contiguous_order(padded) if words.nbytes >= buffers.WORTH_SHARING else None
-        if order is not None and (shared := buffers.side_by_side([parts[i] for i in order], shape)) is not None:
-            return shared if padded == self.shape else _cut(shared, self.shape)
-        whole = np.empty(shape, words.dtype)
-        for (index, _), part in zip(first, parts, strict=True):
-            whole[index] = part
-        whole = whole if padded == self.shape else _cut(whole, self.shape)
+        whole = None if order is None else buffers.side_by_side([parts[i] for i in order], shape)
+        if whole is None:
+            whole = np.empty(shape, words.dtype)
+            for (index, _), part in zip(first, parts, strict=True):
+                whole[index] = part
+        if padded != self.shape:
+            whole = np.ascontiguousarray(whole[tuple(map(slice, self.shape))])
         # The value is cached on the array, so a user who wrote to it would change later reads.
         whole.flags.writeable = False
         return whole
@@ -525,13 +541,6 @@ traceback_filtering.guard_methods(
     "__hash__ __copy__ __deepcopy__ __dlpack__ block_until_ready copy_to_host_async addressable_data "
     "addressable_shards global_shards format unsafe_buffer_pointer is_ready on_device_size_in_bytes",
 )
-
-
-def _cut(padded: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """The values of an array in the contents of its padded buffer, as a read-only contiguous array."""
-    value = np.ascontiguousarray(padded[tuple(map(slice, shape))])
-    value.flags.writeable = False
-    return value
 
 
 @memoize("runtime.single_device_shardings", 65536)

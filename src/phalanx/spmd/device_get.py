@@ -8,7 +8,7 @@ import numpy as np
 
 from phalanx.core import Tracer, dtypes, physical_aval
 from phalanx.engine import buffers, client, explicit_transfer
-from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.array import Array, ArrayType, BufferAval
 from phalanx.sharding import Sharding
 from phalanx.tree import tree_leaves, tree_map
 from phalanx.typing import PyTree
@@ -82,8 +82,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
       platform: a platform such as `"cpu"`; the default platform if not given.
 
     Returns:
-      New array objects that share the buffers. Arrays of random keys appear as their uint32 data, and arrays that are
-      not split evenly with the padding of their buffers.
+      New array objects that share the buffers.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -92,7 +91,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
       True
     """
     return [
-        Array(x, ArrayType(x.aval, sharding, committed))
+        Array(x, ArrayType(x.aval.array_aval if type(x.aval) is BufferAval else x.aval, sharding, committed))
         for x, sharding, committed in buffers.live(client.client(platform))
         if isinstance(sharding, Sharding)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from phalanx.core import (
     get_aval,
     physical_aval,
 )
-from phalanx.engine import buffers, explicit_transfer, memoize
+from phalanx.engine import buffers, client, explicit_transfer, memoize
 from phalanx.runtime import Array, ArrayType, Format, to_default_memory, transfer
 from phalanx.sharding import ShardIndex, Sharding, to_sharding
 from phalanx.spmd.array_resharding import reshard
@@ -220,9 +221,9 @@ def make_array_from_process_local_data(sharding: PyTree, local_data: PyTree, glo
       sharding: the sharding of the array, or a tree prefix of shardings.
       local_data: the slice of the array on this process's devices, or the unsharded array if `global_shape` is its
         shape. A pytree of such values creates a pytree of arrays.
-      global_shape: shape of the unsharded array, or a tree prefix of shapes. A size of None is inferred from the size
-        of the local data, as if all shards had one size; None infers all sizes. Over several processes, pass the sizes
-        that the number of shards does not divide, since each process would infer another one.
+      global_shape: shape of the unsharded array, or a tree prefix of shapes. A size of None is inferred from the sizes
+        of the local data; None infers all sizes. Where processes hold different parts of a dimension of this kind, they
+        tell each other its size in their data, so all of them must make the call. Passing the shape saves that.
 
     Returns:
       The array, or the pytree of arrays.
@@ -258,6 +259,26 @@ def _is_shape(x: object) -> bool:
     return x is None or (isinstance(x, tuple | list) and all(d is None or isinstance(d, int | np.integer) for d in x))
 
 
+def _add_up_sizes(sharding: Sharding, local: dict[int, tuple[int, int]]) -> dict[int, int]:
+    """The global sizes of dimensions: the sums of the sizes that the processes hold.
+
+    Args:
+      sharding: the sharding of the array.
+      local: by dimension, the number of the first shard of this process, and the size of its part.
+    """
+    coordinator = client.coordinator()
+    if not local or coordinator is None:
+        return {}
+    processes = sorted({device.process_index for device in sharding.device_set})
+    # A sequence of its own, since the thread that loads data runs beside the one that computes.
+    label = "make_array_from_process_local_data"
+    sequence = "-".join([label, *map(str, processes)])
+    texts = coordinator.exchange(label, json.dumps([*local.items()]), among=processes, sequence=sequence)
+    # Processes with the same shards of a dimension count once.
+    held = {(d, first): size for text in texts for d, (first, size) in json.loads(text)}
+    return {d: sum(size for (other, _), size in held.items() if other == d) for d in local}
+
+
 def _make_array_from_local_data(
     sharding: Sharding, local_data: ArrayLike, global_shape: Sequence[int | None] | None
 ) -> Array:
@@ -267,8 +288,6 @@ def _make_array_from_local_data(
     the set of shards, so that the local data is one contiguous slice of the array.
     """
     data = np.asarray(local_data)
-    # Sizes follow from the numbers of shards: with k of n shards of a dimension in this process, its global size is n/k
-    # as large.
     sharding = _as_sharding(sharding, "make_array_from_process_local_data, sharding")
     tiling = sharding.tiling(data.ndim)
     held = tiling.coordinates[[device in sharding.addressable_devices for device in sharding._device_assignment]]
@@ -283,12 +302,14 @@ def _make_array_from_local_data(
             fix="arrange the mesh with mesh_utils.create_device_mesh",
         )
     asked = (None,) * data.ndim if global_shape is None else tuple(global_shape)
-    sizes = zip(data.shape, tiling.parts, spans, asked, strict=True)
-    shape = tuple([size * parts // len(span) if want is None else want for size, parts, span, want in sizes])
+    dims = enumerate(zip(data.shape, tiling.parts, spans, asked, strict=True))
+    split = {d: (span[0], size) for d, (size, parts, span, want) in dims if want is None and len(span) < parts}
+    sizes = dict(enumerate(data.shape)) | _add_up_sizes(sharding, split)
+    shape = tuple([sizes[d] if want is None else want for d, want in enumerate(asked)])
     shard_shape = sharding.shard_shape(shape, where="make_array_from_process_local_data, sharding")
-    dims = list(zip(spans, shard_shape, shape, strict=True))
-    starts = [min(span[0] * part, n) for span, part, n in dims]
-    box = tuple([min((span[-1] + 1) * part, n) - start for (span, part, n), start in zip(dims, starts, strict=True)])
+    held = list(zip(spans, shard_shape, shape, strict=True))
+    starts = [min(span[0] * part, n) for span, part, n in held]
+    box = tuple([min((span[-1] + 1) * part, n) - start for (span, part, n), start in zip(held, starts, strict=True)])
     if data.shape == shape:
         return make_array_from_callback(shape, sharding, lambda index: data[index])
     if data.shape != box:

@@ -226,15 +226,23 @@ class _Mapped:
             fix = "make the parameters positional, since in_specs applies to positional arguments"
             args = bind_positional(self.fun, args, kwargs, fix, name=self.what, defaults=False)
         leaves, tree = tree_flatten(args)
-        avals = tuple(get_aval(x) for x in leaves)
         if any(isinstance(x, Ref) for x in leaves):
             return self._call_with_refs(args, leaves, tree)
+        view = self._view()
+        ins = self._specs("in_specs", args, list(map(get_aval, leaves)), view)
         if self.options["uneven"]:
-            return self._call_padded(args, leaves, tree)
-        key = (tree, avals, state.context)
+            return self._call_padded(leaves, tree, ins, view)
+        traced = self._trace_shared(leaves, tree, ins, view)
+        return tree_unflatten(traced.out_tree, bind_shard_map(traced.program, leaves, ins, traced.outs, view))
+
+    def _trace_shared(
+        self, leaves: Sequence[Any], tree: PyTreeDef, ins: tuple[PartitionSpec, ...], view: View
+    ) -> _TracedShardMap:
+        """Trace the function, and return an earlier trace of the same computation, which is compiled already."""
+        key = (tree, tuple(map(get_aval, leaves)), state.context)
         concretized: list = []
         # Traced in every call, since what the function reads outside of its arguments may have changed.
-        before, traced = self.programs.get(key), self._trace(args, avals, tree, concretized)
+        before, traced = self.programs.get(key), self._trace(leaves, tree, ins, view, concretized)
         if before and before[1:] == traced[1:] and is_alpha_equivalent(before.program, traced.program):
             if all(map(operator.is_, before.program.consts, traced.program.consts)):
                 traced = before
@@ -243,13 +251,10 @@ class _Mapped:
         # A trace that depends on concrete values, or on tracers of an outer trace, is valid for this call only.
         if not concretized and not any(map(is_open_constant, traced.program.consts)):
             self.programs[key] = traced
-        return tree_unflatten(
-            traced.out_tree, bind_shard_map(traced.program, leaves, traced.ins, traced.outs, traced.view)
-        )
+        return traced
 
-    def _call_padded(self, args: tuple, leaves: list, tree: PyTreeDef) -> Any:
+    def _call_padded(self, leaves: list, tree: PyTreeDef, ins: tuple[PartitionSpec, ...], view: View) -> Any:
         """Map over arguments that are padded to blocks of one size, and cut the results."""
-        view = self._view()
         blocks: dict[tuple, set] = defaultdict(set)  # sizes by the axes that split them, and by the size of a block
         split = set()
 
@@ -263,12 +268,10 @@ class _Mapped:
                 widths.append((0, -size % parts, 0))
             return _resize(x, widths)
 
-        specs = self._specs("in_specs", args, list(map(get_aval, leaves)), view)
-        padded = list(map(fill, leaves, specs))
+        padded = list(map(fill, leaves, ins))
         with state_extra(split_sizes=tuple(sorted(split))):
-            out = self._even(tree_unflatten(tree, padded), {})
-        results, out_tree = tree_flatten(out)
-        specs = self._specs("out_specs", out, list(map(get_aval, results)), view)
+            traced = self._trace_shared(padded, tree, ins, view)
+            results = bind_shard_map(traced.program, padded, ins, traced.outs, view)
 
         def cut(i: int, y: Any, spec: PartitionSpec) -> Any:
             aval, widths = get_aval(y), []
@@ -276,7 +279,7 @@ class _Mapped:
                 sizes = blocks.get((axes, size // view.mesh.num_parts(axes)), {size})
                 if len(sizes) > 1:
                     raise ShardingError(
-                        f"{self.what}, result{leaf_path(out_tree, i)}",
+                        f"{self.what}, result{leaf_path(traced.out_tree, i)}",
                         expected=f"arguments of one size, to which dimension {dim}, split over {_names(axes)}, is cut",
                         got=f"the sizes {', '.join(map(str, sorted(sizes)))}, which have blocks of one size",
                         fix="pad these arguments to one size, or return their results from calls of their own",
@@ -284,12 +287,7 @@ class _Mapped:
                 widths.append((0, max(sizes) - size, 0))
             return _resize(y, widths)
 
-        return tree_unflatten(out_tree, list(map(cut, range(len(results)), results, specs)))
-
-    @functools.cached_property
-    def _even(self) -> _Mapped:
-        """The function mapped over shards of equal size."""
-        return _Mapped(self.fun, self.options | {"uneven": None}, self.check)
+        return tree_unflatten(traced.out_tree, list(map(cut, range(len(results)), results, traced.outs)))
 
     def _call_with_refs(self, args: tuple, leaves: list, tree: PyTreeDef) -> Any:
         """Map over the values of references; a device reads and writes its shard, as the spec of the reference says."""
@@ -310,13 +308,14 @@ class _Mapped:
             write_p(ref, value)
         return out
 
-    def _trace(self, args: tuple, avals: Sequence[ShapedArray], tree: PyTree, concretized: list) -> _TracedShardMap:
-        view = self._view()
-        ins = self._specs("in_specs", args, avals, view)
+    def _trace(
+        self, leaves: Sequence[Any], tree: PyTreeDef, ins: tuple[PartitionSpec, ...], view: View, concretized: list
+    ) -> _TracedShardMap:
         function = FlatFunction(self.fun, tree, role=self.name)
-        look = self._concretizer(tree_flatten(args)[0], ins, view, concretized)
+        look = self._concretizer(leaves, ins, view, concretized)
+        avals = [view.shard_type(get_aval(x), spec) for x, spec in zip(leaves, ins, strict=True)]
         with view.scope():
-            program = trace_to_jaxpr(function, list(map(view.shard_type, avals, ins)), self.name, look=look)
+            program = trace_to_jaxpr(function, avals, self.name, look=look)
         for x in program.consts:
             if isinstance(x, Ref):
                 raise RefError(

@@ -74,7 +74,7 @@ def shard_after_reshape(old: Sequence, new: Sequence, dims: Sequence[tuple], mes
     """
     # `remaining` is the size of the current new dimension divided by the axes that are already assigned to it.
     out: list[tuple] = [()] * len(new)
-    for sources, targets in _groups(old, new):
+    for sources, targets in group_reshaped_dims(old, new):
         # Axes are assigned to dimensions of size 1 only if there is no other.
         places = [j for j in targets if new[j] != 1] or targets
         at, remaining, is_leading = 0, new[places[0]] if places else 1, True
@@ -93,7 +93,7 @@ def shard_after_reshape(old: Sequence, new: Sequence, dims: Sequence[tuple], mes
     return out
 
 
-def _groups(old: Sequence, new: Sequence) -> Iterator[tuple[range, range]]:
+def group_reshaped_dims(old: Sequence, new: Sequence) -> Iterator[tuple[range, range]]:
     """Partition the dimensions of two shapes into the smallest groups with equally many elements."""
     i = j = 0
     while i < len(old) or j < len(new):
