@@ -307,9 +307,9 @@ def _make_array_from_local_data(
     sizes = dict(enumerate(data.shape)) | _add_up_sizes(sharding, split)
     shape = tuple([sizes[d] if want is None else want for d, want in enumerate(asked)])
     shard_shape = sharding.shard_shape(shape, where="make_array_from_process_local_data, sharding")
-    held = list(zip(spans, shard_shape, shape, strict=True))
-    starts = [min(span[0] * part, n) for span, part, n in held]
-    box = tuple([min((span[-1] + 1) * part, n) - start for (span, part, n), start in zip(held, starts, strict=True)])
+    bounds = list(zip(spans, shard_shape, shape, strict=True))
+    starts = [min(span[0] * part, n) for span, part, n in bounds]
+    box = tuple([min((span[-1] + 1) * part, n) - start for (span, part, n), start in zip(bounds, starts, strict=True)])
     if data.shape == shape:
         return make_array_from_callback(shape, sharding, lambda index: data[index])
     if data.shape != box:
