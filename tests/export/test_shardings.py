@@ -141,6 +141,8 @@ def test_an_exported_sum_of_terms_is_unreduced_after_a_call():
     found = export.export(phalanx.jit(lambda x, y: jnp.einsum("ab,bc->ac", x, y, out_sharding=spec)))(x, y)
     out = found.call(x, y)
     assert out.sharding == NamedSharding(mesh, spec)
+    half = X.shape[1] // 2  # Each device has the term of its part of the contracted dimension.
+    np.testing.assert_allclose(out.addressable_shards[1].data, X[:, half:] @ X[half:], rtol=1e-5)
     np.testing.assert_allclose(phalanx.reshard(out, P(None, None)), X @ X, rtol=1e-5)
 
 

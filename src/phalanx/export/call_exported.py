@@ -250,6 +250,10 @@ class CallExported(Primitive, name="call_exported", multiple=True):
         ins = convert_values(ins, function_type.inputs)
         results = func.CallOp(function_type.results, ir.FlatSymbolRefAttr.get(name), ins).results
         results = convert_values(results, [ctx.type(a) for a in outs])
+        for x, stored in zip(results, exported.out_shardings, strict=True):
+            if mesh is not None and isinstance(stored, NamedSharding) and stored.unreduced_over:
+                # The function states that they are terms. To state another sharding first would add them up.
+                ctx.module.typed_shardings[x] = with_devices(stored, mesh, sizes)
         return _constrain_all(ctx, results, outs, exported.out_shardings, mesh, sizes)
 
     jvp = Undefined("an artifact holds its reverse-mode derivative only; use grad or vjp, which call it")

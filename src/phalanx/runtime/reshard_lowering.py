@@ -85,6 +85,8 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
         isinstance(sharding.mesh, Mesh) and not sharding.spec.has_unconstrained
     ):
         module.known_shardings[x] = module.inferred_shardings[x] = sharding
+        if sharding.unreduced_over:
+            module.typed_shardings[x] = sharding
     return x
 
 
@@ -125,7 +127,7 @@ def align_operands(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArra
     """
     module = ctx.module
     held = [s if isinstance(s := module.inferred_shardings.get(x), NamedSharding) else None for x in operands]
-    is_whole = lambda x: not isinstance(x.owner, ir.Operation) or x.owner.name != "stablehlo.broadcast_in_dim"
+    is_whole = lambda x: isinstance(x.owner, ir.Block) or x.owner.name != "stablehlo.broadcast_in_dim"
     known = [(is_whole(x), len(s.spec.axes), s) for x, s in zip(operands, held, strict=True) if s is not None]
     kept = max(known, key=lambda it: it[:2])[2] if known else None
     if kept is None or module.is_portable or module.manual is not None:

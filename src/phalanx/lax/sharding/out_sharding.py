@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from phalanx.core import (
     ArgumentTypeError,
     Identity,
@@ -65,6 +67,9 @@ class Reshard(Identity, name="reshard"):
             return _lower_to_untyped(ctx, x, held)
         if wanted is None or wanted.mesh.auto_axes or (wanted.spec.unreduced and _sums_over(ctx, x, wanted.spec)):
             return x
+        if wanted.spec.unreduced and held is not None and x not in ctx.module.typed_shardings:
+            # A parameter of a function inside the program: with its sharding stated, each device keeps its own shard.
+            x = ctx.module.apply_sharding(x, ctx.avals_in[0])
         return reshard_to(ctx, x, physical_aval(ctx.avals_in[0]), wanted)
 
     def batch_axis(
@@ -103,12 +108,28 @@ def _sums_over(ctx: LoweringContext, x: ir.Value, spec: PartitionSpec) -> bool:
         summed = [numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions]
     elif operation.name == "stablehlo.reduce" and len(operands) == 2:
         summed, operands = [list(attributes["dimensions"])], operands[:1]
+    elif operation.name == "stablehlo.scatter" and len(operands) == 3 and _adds_to_zeros(operation):
+        window = hlo.ScatterDimensionNumbers(attributes["scatter_dimension_numbers"]).update_window_dims
+        updates = operands[2]
+        ndim = ir.RankedTensorType(updates.type).rank
+        summed, operands = [[d for d in range(ndim) if d not in window]], [updates]
     else:
         return False
     held = [ctx.module.typed_shardings.get(operand) for operand in operands]
     axes = {tuple(s.spec.dims[d] for d in dims) if s is not None else None for s, dims in zip(held, summed)}
     first = axes.pop()
     return not axes and first is not None and {a for dim in first for a in dim} == spec.unreduced
+
+
+def _adds_to_zeros(scatter: ir.Operation) -> bool:
+    """Whether a scatter adds its updates to zeros, so that each device can add its own."""
+    made = scatter.operands[0].owner
+    while not isinstance(made, ir.Block) and made.name in ("stablehlo.broadcast_in_dim", "stablehlo.optimization_barrier"):
+        made = made.operands[0].owner
+    if isinstance(made, ir.Block) or made.name != "stablehlo.constant" or made.results[0].type.shape:
+        return False
+    is_zero = not np.any(np.array(ir.DenseElementsAttr(made.attributes["value"])))
+    return is_zero and scatter.regions[0].blocks[0].operations[0].name == "stablehlo.add"
 
 
 def _concrete_target(x: Array, sharding: NamedSharding) -> NamedSharding | None:
