@@ -406,6 +406,10 @@ class StagingTrace(Trace):
         self.constants.append(x)  # also keeps `x` alive, so that no other value gets its id
         return var
 
+    def literal(self, value: Any, aval: ShapedArray) -> StagedTracer:
+        """A constant scalar as a value of this trace, without an equation."""
+        return StagedTracer(self, aval, Literal(value, aval))
+
     def atom(self, x: Any) -> Any:
         """The atom for any value: a variable of this trace, or a constant."""
         return x._var if type(x) is StagedTracer and x._trace is self else self.constant(x)

@@ -16,12 +16,16 @@ from phalanx.core import (
     ShapedArray,
     ShapeError,
     ShardingRule,
+    StagedTracer,
+    StagingTrace,
     Tracer,
     Zero,
     dtypes,
     get_aval,
+    host_scalar,
     state,
 )
+from phalanx.core.aval import get_scalar_aval
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise.elementwise_builders import (
     FLOATING,
@@ -40,6 +44,15 @@ class ConvertElementType(Primitive, name="convert_element_type"):
     """Convert the elements of `x`: any[*s] -> dtype[*s]."""
 
     linear_in = ((0,),)
+
+    def stage(self, trace: StagingTrace, args: Sequence[Any], params: dict) -> Any:
+        # A converted constant is a constant, so that programs have no equation for it.
+        x, dtype = args[0], params["dtype"]
+        if not isinstance(x, Tracer) and (aval := get_scalar_aval(x)) and (y := _convert_scalar(x, aval, dtype)):
+            return trace.literal(y[0], ShapedArray((), dtype, params["weak_type"]))
+        if type(x) is np.ndarray and (aval := get_aval(x)).dtype == dtype and not params["weak_type"]:
+            return StagedTracer(trace, aval, trace.constant(x))
+        return trace.record(self, args, params)
 
     def abstract_eval(self, x: ShapedArray, *, dtype: np.dtype, weak_type: bool) -> Any:
         if dtype_kind(x.dtype) == "extended" or dtype_kind(dtype) == "extended":
@@ -78,6 +91,18 @@ class ConvertElementType(Primitive, name="convert_element_type"):
 
 
 convert_element_type_p = ConvertElementType()
+
+
+def _convert_scalar(x: Any, aval: ShapedArray, dtype: Any) -> tuple | None:
+    """The constant of another dtype in a tuple; None where NumPy and XLA may differ, or there is no such constant."""
+    kinds = dtype_kind(aval.dtype), dtype_kind(dtype)
+    if "extended" in kinds or (kinds[0] == "complex" and kinds[1] not in ("complex", "bool")):
+        return None
+    is_integer = np.dtype(dtype).kind in "iu"
+    if is_integer and kinds[0] == "float" and not abs(float(x)) < 2 ** (8 * np.dtype(dtype).itemsize - 1):
+        return None  # also a NaN
+    with np.errstate(over="ignore"):
+        return (host_scalar(x, aval.dtype).astype(dtype)[()],)
 
 
 class BitcastConvertType(Primitive, name="bitcast_convert_type"):

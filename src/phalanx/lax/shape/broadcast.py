@@ -8,7 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import LINEAR, AxisError, Primitive, ShapedArray, ShapeError, ShardingRule, dtypes, get_aval, registry
+from phalanx.core import (
+    LINEAR,
+    AxisError,
+    Primitive,
+    ShapedArray,
+    ShapeError,
+    ShardingRule,
+    StagingTrace,
+    dtypes,
+    get_aval,
+    registry,
+)
+from phalanx.core.aval import get_scalar_aval
 from phalanx.engine.mlir import ir
 from phalanx.lax.shape.dims import canonicalize_dims, canonicalize_shape, check_dims, dim_names, drop_dims, insert_dim
 from phalanx.lax.shape.transpose import move_dim
@@ -19,6 +31,12 @@ from phalanx.typing import Array, ArrayLike, DimSize, Shape, ShardingLike
 
 class BroadcastInDim(Primitive, name="broadcast_in_dim"):
     """Broadcast `x`: its dimension `i`, of the size of the result or 1, becomes dimension `dims[i]` of the result."""
+
+    def stage(self, trace: StagingTrace, args: Sequence[Any], params: dict) -> Any:
+        # A constant scalar that is broadcast to no dimensions is itself.
+        if not params["shape"] and (aval := get_scalar_aval(args[0])):
+            return trace.literal(args[0], aval)
+        return trace.record(self, args, params)
 
     def abstract_eval(self, x: ShapedArray, *, shape: tuple, dims: tuple) -> Any:
         where = "lax.broadcast_in_dim"
