@@ -8,6 +8,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx import lax
 
 X = np.ones(1, np.float32)
 
@@ -145,3 +146,29 @@ def test_types_print_as_in_the_field():
 def test_products_print_the_parameters_that_they_have():
     text = str(phalanx.make_jaxpr(jnp.dot)(X, X))
     assert "dot_general[dimension_numbers=(([0], [0]), ([], []))] a b" in text
+
+
+def test_constants_of_another_dtype_have_no_equation():
+    constants = [
+        (lambda: jnp.asarray(3.0), "3.0:f32[]"),
+        (lambda: lax.convert_element_type(lax.convert_element_type(2.7, "int32"), "float16"), "2.0:f16[]"),
+        (lambda: jnp.int8(-3), "-3:i8[]"),
+        (lambda: jnp.zeros((), bool), "False:bool[]"),
+        (lambda: lax.broadcast(np.float32(3), ()), "3.0:f32[]"),
+    ]
+    for fun, literal in constants:
+        assert_prints(fun, f"{{ lambda ; . let  in ({literal},) }}")
+        assert phalanx.jit(fun)() == fun() and phalanx.jit(fun)().aval is fun().aval
+    assert_prints(lambda: lax.convert_element_type(X, X.dtype), "{ lambda a:f32[1]; . let  in (a,) }")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e9, -3e9, 300.0, -2.7, 2.7])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "bool"])
+def test_a_folded_constant_is_the_one_that_the_program_computes(value, dtype):
+    convert = lambda x: lax.convert_element_type_p(x, dtype=np.dtype(dtype), weak_type=False)
+    assert phalanx.jit(lambda: convert(value))() == phalanx.jit(convert)(value)
+
+
+def test_checkpoint_prints_under_its_name_in_jax():
+    text = str(phalanx.make_jaxpr(phalanx.grad(phalanx.grad(phalanx.remat(lambda x: jnp.sin(jnp.sin(x))))))(0.3))
+    assert "remat2[" in text and "policy=None" in text

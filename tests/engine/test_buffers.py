@@ -1,4 +1,5 @@
 import gc
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -156,3 +157,12 @@ def test_memory_that_a_host_value_shares_is_not_overwritten_by_donation():
     (result,) = run(compiled(DONATING), [buffer], [Aval((8,), "f4")])
     np.testing.assert_array_equal(buffers.to_host(result), np.ones(8))
     np.testing.assert_array_equal(before, np.zeros(8))
+
+
+def test_garbage_collection_frees_host_data_that_was_transferred():
+    value = np.arange(10, dtype="f4")
+    seen, buffer = weakref.ref(value), put(value)
+    buffer.block_until_ready()
+    del value, buffer
+    gc.collect()
+    assert seen() is None

@@ -109,3 +109,8 @@ def test_members_of_an_int_enum_are_numbers():
     assert int(jnp.arange(2)[1] + color.blue) == 3
     assert int(phalanx.pmap(lambda _: color.blue)(jnp.arange(1))[0]) == 2
     assert jnp.add(color.red, 1.5).dtype == "float32"
+
+
+def test_the_array_of_a_differentiated_number_is_an_array():
+    assert [type(x) for x in phalanx.jvp(jnp.asarray, (1.0,), (2.0,))] == [phalanx.Array] * 2
+    assert phalanx.jvp(jnp.asarray, (1.0,), (2.0,))[0].weak_type

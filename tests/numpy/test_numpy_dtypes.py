@@ -231,6 +231,7 @@ def test_strict_promotion_accepts_python_booleans_as_updates():
     x = jnp.arange(4)
     with phalanx.numpy_dtype_promotion("strict"):
         assert x.at[1].set(False).tolist() == [0, 0, 2, 3]
+        assert x.at[1].set(False, out_sharding=x.sharding).tolist() == [0, 0, 2, 3]
         assert phalanx.jit(lambda x: x.at[1:].add(True))(x).tolist() == [0, 2, 3, 4]
         with pytest.raises(TypeError):
             x.at[1].set(np.bool_(True))

@@ -45,3 +45,12 @@ def test_only_functions_are_ufuncs():
     assert isinstance(jnp.add, jnp.ufunc) and isinstance(jnp.frompyfunc(lambda x: x, 1, 1), jnp.ufunc)
     for other in (jnp.sum, jnp.fft, np.add, unittest.mock.MagicMock()):
         assert not isinstance(other, jnp.ufunc)
+
+
+def test_ufuncs_of_one_function_are_equal_and_read_only():
+    first, second = (jnp.frompyfunc(max, 2, 1, identity=0) for _ in range(2))
+    assert first == second and hash(first) == hash(second) and first != jnp.frompyfunc(max, 2, 1)
+    assert repr(first) == "<ufunc 'max'>"
+    for name in ("nin", "nout", "nargs", "identity", "reduce"):
+        with pytest.raises(AttributeError, match=f"ufunc.{name} is read-only; make another ufunc with frompyfunc"):
+            setattr(first, name, None)

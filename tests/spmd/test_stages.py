@@ -250,3 +250,11 @@ def test_make_jaxpr_names_the_function_that_it_traces():
 def test_types_of_data_on_the_host_keep_their_dtype():
     for dtype in (np.bytes_, np.dtype(object), np.str_):
         assert phalanx.ShapeDtypeStruct((2,), dtype).dtype == np.dtype(dtype)
+
+
+def test_a_compiled_stage_for_one_device_moves_committed_arguments():
+    device = phalanx.devices()[1]
+    compiled = phalanx.jit(lambda x: x * 2, device=device).lower(X).compile()
+    y = compiled(phalanx.device_put(X, NamedSharding(auto_mesh((2, 2), ("a", "b")), P("a", "b"))))
+    assert y.devices() == {device}
+    np.testing.assert_array_equal(y, 2 * X)

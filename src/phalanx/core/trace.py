@@ -272,7 +272,7 @@ class StagedTracer(Tracer):
 
     __slots__ = ("_var", "aval")
 
-    def __init__(self, trace: StagingTrace, aval: ShapedArray, var: Var):
+    def __init__(self, trace: StagingTrace, aval: ShapedArray, var: Var | Literal):
         self._trace = trace
         self.aval = aval
         self._var = var

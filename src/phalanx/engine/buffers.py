@@ -8,6 +8,7 @@ the shardings of `sharding` derive from `ShardingBase`. jaxlib's C++ reads `shap
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import math
 import sys
@@ -118,6 +119,15 @@ def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def _release_host_memory(phase: str, info: dict) -> None:
+    """Release borrowed host memory whenever Python collects garbage, so that data that nobody uses is freed."""
+    if phase == "stop":
+        _jax.collect_garbage()
+
+
+gc.callbacks.append(_release_host_memory)
 
 
 def side_by_side(parts: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray | None:

@@ -10,7 +10,7 @@ import phalanx.spmd  # noqa: F401  # the packages that declare primitives
 from phalanx.core import Primitive, registry
 from phalanx.extend.user_call import call_p, closed_call_p, create_call_primitive, register_call_primitive_rules  # noqa: F401
 
-_NAMES_IN_JAX = {"add_jaxvals": "add", "linear_solve": "custom_linear_solve", "remat": "checkpoint"}
+_NAMES_IN_JAX = {"add_jaxvals": "add", "linear_solve": "custom_linear_solve", "remat": "remat2"}
 
 
 def __getattr__(name: str) -> Primitive:

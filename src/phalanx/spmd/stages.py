@@ -693,7 +693,7 @@ class Compiled(_LaterStage):
         return tree_unflatten(self.out_tree, out)
 
     def _check(self, call: CallArguments) -> None:
-        known = dict(self._traced._call.statics)
+        known, moves = dict(self._traced._call.statics), self._traced.options.moves_committed
         differences = [
             f"static argument {call.signature.name_of(where)} is {static!r}, compiled for {known.get(where, 'none')!r}"
             for where, static in call.statics
@@ -717,7 +717,7 @@ class Compiled(_LaterStage):
             if not held.aval.matches(aval):
                 differences.append(f"{call.path(i)} is {held.aval.str_short()}, compiled for {aval.str_short()}")
             # Uncommitted arguments are transferred to the sharding that the stage was compiled for.
-            elif held.committed and not held.sharding.is_equivalent_to(s, aval.ndim):
+            elif held.committed and not (moves or held.sharding.is_equivalent_to(s, aval.ndim)):
                 differences.append(f"{call.path(i)} has sharding {held.sharding}, compiled for {s}")
         if differences:
             raise ArgumentTypeError(

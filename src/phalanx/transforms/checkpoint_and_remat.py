@@ -92,7 +92,7 @@ def nothing_saveable(*_: Any, **__: Any) -> bool:
     return False
 
 
-class Remat(PartialEvalCall, name="checkpoint"):
+class Remat(PartialEvalCall, name="remat2"):
     """A call of a jaxpr whose intermediate values are recomputed when it is differentiated: inputs -> outputs.
 
     `prevent_cse` is a bool for all inputs, or one for each of the last inputs; the others have True.
@@ -113,6 +113,10 @@ class Remat(PartialEvalCall, name="checkpoint"):
             behind = hlo.OptimizationBarrierOp(select_flagged(operands, flags)).results
             operands = tuple(merge_lists(flags, list(behind), select_unflagged(operands, flags)))
         return ctx.emit(jaxpr, operands, "checkpoint", *(("rematted_computation",) if differentiated else ()))
+
+    def printed_params(self, params: dict) -> dict:
+        is_default = params["policy"] is nothing_saveable
+        return super().printed_params(params | {"policy": None} if is_default else params)
 
     def partial_eval_parts(self, params: dict, unknown: Sequence[bool], policy: Policy) -> PartialEvalJaxprs:
         if policy is not everything_saveable:  # the policy of an enclosing `checkpoint` applies

@@ -12,6 +12,7 @@ from phalanx.core import (
     ZERO,
     ArgumentError,
     DTypeError,
+    Literal,
     Primitive,
     ShapedArray,
     ShapeError,
@@ -48,7 +49,11 @@ class ConvertElementType(Primitive, name="convert_element_type"):
     def stage(self, trace: StagingTrace, args: Sequence[Any], params: dict) -> Any:
         # A converted constant is a constant, so that programs have no equation for it.
         x, dtype = args[0], params["dtype"]
-        if not isinstance(x, Tracer) and (aval := get_scalar_aval(x)) and (y := _convert_scalar(x, aval, dtype)):
+        if type(x) is StagedTracer:
+            constant = x._var if x._trace is trace and type(x._var) is Literal else None
+        else:
+            constant = Literal(x, aval) if (aval := get_scalar_aval(x)) else None
+        if constant and (y := _convert_constant(constant, dtype)):
             return trace.literal(y[0], ShapedArray((), dtype, params["weak_type"]))
         if type(x) is np.ndarray and (aval := get_aval(x)).dtype == dtype and not params["weak_type"]:
             return StagedTracer(trace, aval, trace.constant(x))
@@ -93,16 +98,17 @@ class ConvertElementType(Primitive, name="convert_element_type"):
 convert_element_type_p = ConvertElementType()
 
 
-def _convert_scalar(x: Any, aval: ShapedArray, dtype: Any) -> tuple | None:
-    """The constant of another dtype in a tuple; None where NumPy and XLA may differ, or there is no such constant."""
-    kinds = dtype_kind(aval.dtype), dtype_kind(dtype)
+def _convert_constant(x: Literal, dtype: Any) -> tuple | None:
+    """The value in another dtype, in a tuple; None where NumPy and XLA may differ, or there is no such value."""
+    kinds, value = (dtype_kind(x.aval.dtype), dtype_kind(dtype)), x.value
     if "extended" in kinds or (kinds[0] == "complex" and kinds[1] not in ("complex", "bool")):
         return None
-    is_integer = np.dtype(dtype).kind in "iu"
-    if is_integer and kinds[0] == "float" and not abs(float(x)) < 2 ** (8 * np.dtype(dtype).itemsize - 1):
-        return None  # also a NaN
+    if kinds[0] == "float" and kinds[1] in ("signed", "unsigned"):
+        limits = dtypes.iinfo(dtype)
+        if not limits.min <= float(value) <= limits.max:  # also a NaN
+            return None
     with np.errstate(over="ignore"):
-        return (host_scalar(x, aval.dtype).astype(dtype)[()],)
+        return (host_scalar(value, x.aval.dtype).astype(dtype)[()],)
 
 
 class BitcastConvertType(Primitive, name="bitcast_convert_type"):

@@ -124,7 +124,8 @@ def _sums_over(ctx: LoweringContext, x: ir.Value, spec: PartitionSpec) -> bool:
 def _adds_to_zeros(scatter: ir.Operation) -> bool:
     """Whether a scatter adds its updates to zeros, so that each device can add its own."""
     made = scatter.operands[0].owner
-    while not isinstance(made, ir.Block) and made.name in ("stablehlo.broadcast_in_dim", "stablehlo.optimization_barrier"):
+    copies = ("stablehlo.broadcast_in_dim", "stablehlo.optimization_barrier")
+    while not isinstance(made, ir.Block) and made.name in copies:
         made = made.operands[0].owner
     if isinstance(made, ir.Block) or made.name != "stablehlo.constant" or made.results[0].type.shape:
         return False

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentTypeError, ConversionError, ShapeError, Tracer, dtypes, host_scalar, promotion, state
+from phalanx.core import (
+    ArgumentTypeError,
+    ConversionError,
+    ShapeError,
+    Tracer,
+    WrappingTracer,
+    dtypes,
+    host_scalar,
+    promotion,
+    state,
+)
 from phalanx.lax.prng.key_words import random_wrap_p
 from phalanx.lax.sharding.out_sharding import apply_out_sharding, is_over_no_mesh, sharding_for_array_like
 from phalanx.numpy.operands import (
@@ -231,6 +241,9 @@ def asarray(
     _check_order(order, "asarray")
     if dtype is None and copy is None and device is None and out_sharding is None:
         if getattr(a, "aval", None) is not None:
+            # A transformed Python number is not an array yet.
+            if isinstance(a, WrappingTracer) and isinstance(a.concrete, int | float | complex):
+                a = lax.convert_element_type_p(a, dtype=a.dtype, weak_type=a.weak_type)
             return a  # type: ignore[return-value]
     return array(a, dtype, bool(copy), order, device=device, out_sharding=out_sharding)
 

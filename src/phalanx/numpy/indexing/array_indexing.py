@@ -179,7 +179,8 @@ def _add_method(name: str, how: str, doc: str, example: str, result: str) -> Non
         if out_sharding is not None:
             write = lambda x, index, values: update(x, index, values, *options)
             where = f"x.at[...].{name}, out_sharding"
-            return _with_out_sharding(write, self.array, self.index, (values,), out_sharding, where)
+            given = (_open_bool(self.array, values),)
+            return _with_out_sharding(write, self.array, self.index, given, out_sharding, where)
         return update(self.array, self.index, values, *options)
 
     method.__name__, method.__qualname__ = name, f"AtIndex.{name}"
@@ -278,8 +279,7 @@ def _convert_operands(x: Array, values: Array, how: str) -> tuple:
     # Integer division would truncate: divide in floating point, as NumPy does.
     if how == "div":
         x = cast(x, dtypes.to_inexact_dtype(x.dtype))
-    if type(values) is bool and x.dtype.kind != "b":
-        values = int(values)  # which loses nothing, so that strict promotion allows it
+    values = _open_bool(x, values)
     is_scalar = type(values) in SCALAR_KINDS
     if not is_scalar and getattr(values, "aval", None) is None:
         values = to_operand(
@@ -299,6 +299,11 @@ def _convert_operands(x: Array, values: Array, how: str) -> tuple:
     if dtype.kind not in "cb" and (type(values) is complex or getattr(values, "dtype", dtype).kind == "c"):
         values = values.real
     return x, values
+
+
+def _open_bool(x: Array, value: Any) -> Any:
+    """A Python bool that updates numbers as an int, which loses nothing, so that strict promotion allows it."""
+    return int(value) if type(value) is bool and x.dtype.kind != "b" else value
 
 
 _lossless_casts: set[tuple] = set()  # (dtype of an array, type of a scalar, context)

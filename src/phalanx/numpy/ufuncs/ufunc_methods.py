@@ -42,15 +42,15 @@ def equip(ufunc: Any, identity: ArrayLike | None, reduction: Callable | None, cu
       reduction: the equivalent reduction, or None.
       cumulative: the equivalent cumulative operation, or None.
     """
-    ufunc.identity, ufunc.nargs = identity, ufunc.nin
-    ufunc.at = functools.partial(_at, ufunc)
-    for name, method in {
+    methods = {
         "reduce": functools.partial(_reduce, ufunc, reduction),
         "accumulate": functools.partial(_accumulate, ufunc, cumulative),
         "outer": functools.partial(_outer, ufunc),
         "reduceat": functools.partial(_reduceat, ufunc),
-    }.items():
-        setattr(ufunc, name, method if ufunc.nin == 2 and ufunc.nout == 1 else functools.partial(_refuse, ufunc, name))
+    }
+    if (ufunc.nin, ufunc.nout) != (2, 1):
+        methods = {name: functools.partial(_refuse, ufunc, name) for name in methods}
+    vars(ufunc).update(methods, identity=identity, nargs=ufunc.nin, at=functools.partial(_at, ufunc))
 
 
 def _refuse(ufunc: Any, name: str, *args: Any, **kwargs: Any) -> Any:

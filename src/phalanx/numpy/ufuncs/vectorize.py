@@ -258,50 +258,19 @@ def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: ArrayLike | 
       >>> double(jnp.arange(3)).tolist()
       [0, 2, 4]
     """
-    for name, count in (("nin", nin), ("nout", nout)):
-        if operator.index(count) < 0:
-            raise ArgumentError(
-                f"frompyfunc, argument {name}",
-                expected="a number of at least 0",
-                got=count,
-                fix=f"pass the number of {'arguments' if name == 'nin' else 'results'} of the function",
-            )
-    mapped = vectorize(func)
-
-    def ufunc(*args: Any) -> Any:
-        if len(args) != nin:
-            raise ArgumentError(
-                f"{func.__name__}",
-                expected=f"{nin} arguments",
-                got=len(args),
-                fix=f"call it with {nin} arguments, as declared by nin",
-            )
-        results = mapped(*args)
-        count = len(results) if isinstance(results, tuple) else 1
-        if count != nout:
-            raise ArgumentError(
-                f"{func.__name__}",
-                expected=f"{nout} results, as declared by nout",
-                got=count,
-                fix=f"pass nout={count} to frompyfunc, or return {nout} results",
-            )
-        return results
-
-    ufunc.__name__ = func.__name__
-    ufunc.nin, ufunc.nout = nin, nout  # type: ignore[attr-defined]
-    equip(ufunc, identity, None, None)
-    return ufunc
+    return ufunc(func, nin, nout, identity=identity)
 
 
 class _UfuncMeta(type):
     def __instancecheck__(cls, x: object) -> bool:
-        return isinstance(x, FunctionType) and hasattr(x, "reduceat")
+        return type(x) is cls or (isinstance(x, FunctionType) and hasattr(x, "reduceat"))
 
 
 class ufunc(metaclass=_UfuncMeta):
     """The class of elementwise functions such as `jnp.add`; calling it is the same as calling `frompyfunc`.
 
-    Binary ufuncs have the methods `reduce`, `accumulate`, `outer`, `at` and `reduceat`.
+    Binary ufuncs have the methods `reduce`, `accumulate`, `outer`, `at` and `reduceat`. Two ufuncs of the same function
+    are equal, and their attributes cannot be set.
 
     Args:
       func: the function of scalars.
@@ -315,5 +284,65 @@ class ufunc(metaclass=_UfuncMeta):
       24
     """
 
-    def __new__(cls, func: Callable, /, nin: int, nout: int, *, identity: Any = None) -> Any:
-        return frompyfunc(func, nin, nout, identity=identity)
+    _func: Callable
+    _mapped: Callable
+    nin: int
+    nout: int
+    identity: Any
+
+    def __init__(self, func: Callable, /, nin: int, nout: int, *, identity: Any = None):
+        for name, count in (("nin", nin), ("nout", nout)):
+            if operator.index(count) < 0:
+                raise ArgumentError(
+                    f"frompyfunc, argument {name}",
+                    expected="a number of at least 0",
+                    got=count,
+                    fix=f"pass the number of {'arguments' if name == 'nin' else 'results'} of the function",
+                )
+        vars(self).update(_func=func, _mapped=vectorize(func), nin=nin, nout=nout, __name__=func.__name__)
+        equip(self, identity, None, None)
+
+    def __call__(self, *args: Any) -> Any:
+        """Apply the function to each element of the arguments, which broadcast.
+
+        Args:
+          *args: arrays, as many as `nin`.
+
+        Returns:
+          An array, or a tuple of `nout` arrays.
+
+        Raises:
+          ArgumentError: the number of arguments or of results is another one.
+        """
+        if len(args) != self.nin:
+            raise ArgumentError(
+                f"{self._func.__name__}",
+                expected=f"{self.nin} arguments",
+                got=len(args),
+                fix=f"call it with {self.nin} arguments, as declared by nin",
+            )
+        results = self._mapped(*args)
+        count = len(results) if isinstance(results, tuple) else 1
+        if count != self.nout:
+            raise ArgumentError(
+                f"{self._func.__name__}",
+                expected=f"{self.nout} results, as declared by nout",
+                got=count,
+                fix=f"pass nout={count} to frompyfunc, or return {self.nout} results",
+            )
+        return results
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"ufunc.{name} is read-only; make another ufunc with frompyfunc")
+
+    def _key(self) -> tuple:
+        return self._func, self.nin, self.nout, self.identity
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is ufunc and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"<ufunc {self._func.__name__!r}>"
