@@ -100,6 +100,42 @@ saving.save(sys.argv[1], {"w": np.arange(1000.0) + 1, "b": {"c": np.full((3, 4),
     assert "ZeroDivisionError: division by zero" in done.stderr and checkpoint.steps(tmp_path) == [1]
 
 
+def test_ctrl_c_while_a_save_is_waited_for_does_not_end_it(tmp_path):
+    """The next save waits for it, and so does the end of the program."""
+    program = """
+import os, sys, threading, time
+import numpy as np
+from phalanx.checkpoint import saving
+merge = saving.merge_databases
+interrupt = lambda: threading.Timer(0.1, os.kill, (os.getpid(), 2)).start()
+saving.merge_databases = lambda *args: (interrupt(), time.sleep(0.3), merge(*args))
+for step in range(3):
+    try:
+        saving.save(sys.argv[1], {"w": np.arange(1000.0) + step, "b": {"c": np.full((3, 4), step, np.int8)}, "step": step}).result()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+    done = run_program("-c", program, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n" * 3, "")
+    for step in range(3):
+        assert_is_step(tmp_path, step)
+
+
+def test_a_save_at_exit_is_committed_or_an_error(tmp_path):
+    program = """
+import atexit, sys
+from phalanx import checkpoint
+checkpoint.save(sys.argv[1], {"n": 1}, step=1)
+atexit.register(lambda: checkpoint.save(sys.argv[1], {"n": 2}, step=2))
+"""
+    done = run_program("-c", program, tmp_path)
+    assert done.returncode == 0
+    # Python 3.12 cannot start a thread then.
+    is_error = "expected to start a thread that writes the files" in done.stderr
+    assert checkpoint.steps(tmp_path) == ([1] if is_error else [1, 2])
+    assert not list(tmp_path.glob("*.partial"))
+
+
 @pytest.mark.parametrize("count", [40, pytest.param(400, marks=pytest.mark.slow)])
 def test_damaged_files_give_an_error_or_the_right_values(count, tmp_path):
     tree = {f"leaf{i}": np.random.default_rng(i).normal(size=(20, 30)) for i in range(4)}
@@ -126,6 +162,16 @@ def test_a_lost_file_is_named_with_its_leaf(tmp_path):
         f"checkpoint.load, path: expected a folder that checkpoint.save or Orbax wrote, got '{folder}' without the file tree.json.\n"
         "  Fix: check the path; if the file is lost, restore it from a copy or load another step."
     )
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "null", "3", '"x"', "[" * 100_000, "{}", '{"format": 1}'])
+def test_a_description_that_is_none_is_an_error(text, tmp_path):
+    document = checkpoint.save(tmp_path, {"n": 1}).result() / "tree.json"
+    document.write_text(text)
+    with pytest.raises(
+        CheckpointError, match=r"tree\.json': expected a complete description of a checkpoint, got no such"
+    ):
+        checkpoint.load(tmp_path)
 
 
 def test_another_version_of_the_format_is_an_error(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from phalanx import checkpoint
-from phalanx.errors import ArgumentError, CheckpointError
+from phalanx.errors import ArgumentError, ArgumentTypeError, CheckpointError
 
 pytest.importorskip("tensorstore")
 
@@ -58,6 +58,16 @@ def test_a_path_that_is_not_there_is_an_error_with_near_matches(folder, rename, 
     with pytest.raises(ArgumentError) as caught:
         checkpoint.load(folder, {"model": ZEROS, "step": 0}, rename=rename, partial=partial)
     assert str(caught.value).startswith("checkpoint.load, rename: " + text.format(folder / "0"))
+
+
+@pytest.mark.parametrize("rename", [{"model": None}, {1: "encoder"}])
+def test_a_path_is_text(folder, rename):
+    with pytest.raises(ArgumentTypeError) as caught:
+        checkpoint.load(folder, {"model": ZEROS}, rename=rename)
+    wrong = next(path for pair in rename.items() for path in pair if not isinstance(path, str))
+    assert str(caught.value) == (
+        f"checkpoint.load, rename: expected paths such as 'layers/0/kernel', got {wrong!r}.\n  Fix: pass strs."
+    )
 
 
 def test_a_partial_load_that_finds_nothing_is_an_error(folder):

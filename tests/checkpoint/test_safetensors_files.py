@@ -102,7 +102,12 @@ def test_damaged_files_are_errors(tmp_path):
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     outside = json.dumps(header | {"b": {"dtype": "F64", "shape": [4], "data_offsets": [8, 40]}}).encode()
+    without_sizes = [
+        json.dumps({"a": {"dtype": "F64", "shape": shape, "data_offsets": offsets}}).encode().ljust(80) + bytes(32)
+        for shape, offsets in [([2.0], [0, 16]), ([-1, -4], [0, 32]), ([4], [0.0, 32.0]), ([True], [0, 8])]
+    ]
     for bad in [
+        *((80).to_bytes(8, "little") + text for text in without_sizes),
         b"",
         data[:5],
         data[:-1],

@@ -33,7 +33,7 @@ def import_tensorstore(where: str) -> Any:
     """
     try:
         import tensorstore
-    except ImportError:
+    except ModuleNotFoundError:  # and not an interrupted import
         raise MissingExtraError(
             where,
             expected="the package tensorstore, which reads and writes the files",

@@ -239,7 +239,7 @@ def read_document(text: bytes, where: str) -> StepDocument:
     try:
         data = json.loads(text)
         found, version, stored = data.pop("format"), data.pop("version"), data.pop("blake2b")
-    except (ValueError, KeyError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _damaged_error(where, "no such document") from None
     if found != FORMAT or version != VERSION:
         raise CheckpointError(

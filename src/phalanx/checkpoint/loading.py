@@ -7,6 +7,7 @@ rebuilds the tree, so that a module is updated as a whole or not at all.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -284,6 +285,11 @@ def _find_sources(leaves: list[NamedLeaf], rename: Rename | None, reader: Reader
     """The leaf of the checkpoint for each path in `like`, None if there is none."""
     if callable(rename):
         return {leaf.name: reader.find(rename(leaf.name)) for leaf in leaves}
+    for path in itertools.chain.from_iterable((rename or {}).items()):
+        if not isinstance(path, str):
+            raise ArgumentTypeError(
+                f"{where}, rename", expected="paths such as 'layers/0/kernel'", got=repr(path), fix="pass strs"
+            )
     found: dict[str, str | None] = {}
     used: dict[str, bool] = {}  # whether the checkpoint has a leaf for an entry of `rename`
     for leaf in leaves:

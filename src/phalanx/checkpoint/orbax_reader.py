@@ -68,7 +68,7 @@ class OrbaxReader(Reader):
         where = f"{where}, {str(path / _METADATA)!r}"
         try:
             self._read_metadata(path, step)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, CheckpointError):
                 raise
             raise CheckpointError(

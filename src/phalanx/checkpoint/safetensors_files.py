@@ -153,6 +153,8 @@ class SafetensorsReader(Reader):
             for name, entry in header.items():
                 leaf = LeafMetadata(tuple(entry["shape"]), _DTYPES[entry["dtype"]])
                 begin, end = entry["data_offsets"]
+                if not all(type(size) is int and size >= 0 for size in (*leaf.shape, begin, end)):
+                    raise ValueError(f"the sizes {entry['shape']} at the bytes {begin} to {end}")
                 if not 0 <= begin <= end <= size - start or end - begin != leaf.nbytes:
                     raise ValueError(f"{leaf.describe()} at the bytes {begin} to {end} of {size - start}")
                 key = _as_path(name)

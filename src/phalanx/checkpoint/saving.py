@@ -63,11 +63,12 @@ class Saving:
         self.path = path
         self._error: BaseException | None = None
         self._is_reported = False
-        self._thread: threading.Thread | None = None
+        # Not `Thread.join`: CPython takes a thread for ended when Ctrl-C interrupts that (python/cpython#90882).
+        self._finished = threading.Event()
 
     def done(self) -> bool:
         """Whether the step is committed, or the save has failed."""
-        return self._thread is None or not self._thread.is_alive()
+        return self._finished.is_set()
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait until the step is committed.
@@ -82,9 +83,7 @@ class Saving:
           TimeoutError: the step is not committed yet.
           CheckpointSaveError: the step could not be saved.
         """
-        if self._thread is not None:
-            self._thread.join(timeout)
-        if not self.done():
+        if not self._finished.wait(timeout):
             raise _SavingTimeoutError(
                 "Saving.result, timeout",
                 expected=f"step {self.step} to be committed within {timeout} s",
@@ -102,11 +101,17 @@ class Saving:
                 write()
             except BaseException as error:  # raised by `result` or by the next save
                 self._error = error
+            finally:
+                self._finished.set()
 
         # Not a daemon: the interpreter waits for it before it exits.
-        self._thread = threading.Thread(target=run, name=f"phalanx checkpoint {self.step}")
-        self._thread.start()
-        return self._thread
+        thread = threading.Thread(target=run, name=f"phalanx checkpoint {self.step}")
+        try:
+            thread.start()
+        finally:
+            if thread.ident is None:  # Ctrl-C came before it was started.
+                self._finished.set()
+        return thread
 
 
 class _SavingTimeoutError(PhalanxError, TimeoutError):
@@ -305,8 +310,8 @@ def _write_step(
 
 def wait_for_last_save() -> None:
     """Wait until no save is in progress; its error stays with its `result`."""
-    if _last is not None and _last._thread is not None:
-        _last._thread.join()
+    if _last is not None:
+        _last._finished.wait()
 
 
 def _choose_step(run: Run, step: int | None, where: str) -> int:
@@ -406,6 +411,16 @@ def _write_arrays(database: str, pieces: list[_Pieces]) -> None:
 
 @atexit.register
 def _report_at_exit() -> None:
-    """Print the error of a last save that no one has seen."""
-    if _last is not None and not _last._is_reported and _last.done() and _last._error is not None:
+    """Wait for a save that a function started at exit, and print the error of a last save that no one has seen."""
+    wait_for_last_save()
+    if _last is not None and not _last._is_reported and _last._error is not None:
         print(f"{type(_last._error).__name__}: {_last._error}", file=sys.stderr)
+
+
+def _forget_last_save() -> None:
+    """In a forked process, which does not have the thread of a save."""
+    global _lock, _last
+    _lock, _last = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget_last_save)
