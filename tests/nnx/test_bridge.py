@@ -8,7 +8,8 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx
-from phalanx.errors import ArgumentError, ArgumentTypeError
+from phalanx.errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from phalanx.nnx.bridge.to_linen import make_to_linen
 
 
 class Box:
@@ -53,7 +54,7 @@ def test_a_linen_module_is_a_module_whose_variables_are_attributes():
     x = jnp.ones((1, 2))
     model = nnx.bridge.ToNNX(Affine(3), rngs=nnx.Rngs(0)).lazy_init(x)
     assert {".".join(path): type(v).__name__ for path, v in nnx.to_flat_state(nnx.state(model, nnx.Not(nnx.RngState)))} == {
-        "calls": "Counts", "dense.kernel": "Param", "shift": "Param"
+        "calls": "counts", "dense.kernel": "Param", "shift": "Param"
     }  # fmt: skip
     assert model.dense["kernel"].names == ("in", None)
     expected = x @ model.dense["kernel"] + 1
@@ -118,8 +119,52 @@ model.lazy_init(x)
 y = model(x, mutable=["batch_stats"])
 print(model.layers_0["kernel"].out_sharding, type(model.layers_1["mean"]).__name__, y.shape)
 print(bool((model.layers_1["mean"][...] != 0).any()), nnx.Param.__module__)
+
+class Counting(nnx.Module):
+    def __init__(self, din, dout, rngs):
+        self.w = nnx.Param(nnx.initializers.ones(None, (din, dout)), unit="m")
+        self.calls = nnx.Cache(jnp.array(0))
+    def __call__(self, x):
+        self.calls[...] += 1
+        return x @ self.w
+    def twice(self, x):
+        return 2 * (x @ self.w)
+
+class Outer(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return bridge.to_linen(Counting, x.shape[-1], dout=3)(x) + self.param("b", nn.initializers.ones, (3,))
+
+variables = Outer().init(jax.random.key(0), x)
+print(jax.tree.map(jnp.shape, nn.unbox(variables)), type(variables["params"]["ToLinen_0"]["w"]).__name__)
+y, new = Outer().apply(variables, x, mutable=["cache"])
+print(y[0].tolist(), int(variables["cache"]["ToLinen_0"]["calls"]), int(new["cache"]["ToLinen_0"]["calls"]))
+layer = bridge.ToLinen(Counting, (2, 3))
+print(layer.apply(layer.init(jax.random.key(0), x), x, nnx_method="twice")[0].tolist())
+mapped = nn.vmap(bridge.ToLinen, variable_axes={"params": 0}, split_rngs={"params": True})(nnx.Linear, args=(2, 3))
+print(mapped.init(jax.random.key(0), x)["params"]["kernel"].shape)
 """
     done = subprocess.run(
         [sys.executable, "-m", "phalanx", "run", "--nnx", "-c", program], capture_output=True, text=True, check=False
     )
-    assert done.stdout.splitlines() == ["('in', 'out') BatchStat (4, 3)", "True phalanx.nnx"], done.stderr
+    assert done.stdout.splitlines() == [
+        "('in', 'out') BatchStat (4, 3)",
+        "True phalanx.nnx",
+        "{'cache': {'ToLinen_0': {'calls': ()}}, 'params': {'ToLinen_0': {'w': (2, 3)}, 'b': (3,)}} NNXMeta",
+        "[3.0, 3.0, 3.0] 0 1",
+        "[4.0, 4.0, 4.0]",
+        "(4, 2, 3)",
+    ], done.stderr
+
+
+def test_linen_is_needed_for_nnx_modules_in_linen(monkeypatch):
+    monkeypatch.delitem(sys.modules, "flax.linen", raising=False)
+    make_to_linen.cache_clear()
+    for use in (lambda: nnx.bridge.ToLinen, lambda: nnx.bridge.to_linen(nnx.Linear, 2, 3)):
+        with pytest.raises(MissingExtraError) as error:
+            use()
+        assert str(error.value) == (
+            "nnx.bridge.ToLinen: expected a program that has imported flax.linen, got none.\n"
+            "  Fix: run the program with phalanx run --nnx, and import flax.linen before nnx.bridge.ToLinen is used."
+        )
+    assert "ToLinen" in dir(nnx.bridge)

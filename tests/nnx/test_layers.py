@@ -6,7 +6,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import nnx
-from phalanx.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TraceContextError
+from phalanx.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from phalanx.sharding import Mesh, set_mesh
 
 RNG = np.random.default_rng(0)
@@ -303,7 +303,7 @@ def test_gradients_flow_through_every_kind_of_layer():
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
 
     def loss(params):
-        return (nnx.merge(graphdef, params, rest)(X) ** 2).sum()
+        return (nnx.merge(graphdef, params, rest, copy=True)(X) ** 2).sum()
 
     grads = phalanx.jit(phalanx.grad(loss))(params)
     for path, g in nnx.to_flat_state(grads):
@@ -405,7 +405,7 @@ REFUSED = {
     "causal": (
         ArgumentError,
         lambda: nnx.Conv(3, 4, (3, 3), padding="CAUSAL", rngs=rngs),
-        "nnx.Conv, argument padding: expected one spatial dimension for 'CAUSAL', got kernel_size=(3, 3).\n"
+        "nnx.Conv, argument padding: expected one spatial dimension for 'CAUSAL', got 2 dimensions in kernel_size.\n"
         "  Fix: pass padding as pairs (before, after) for each spatial dimension.",
     ),
     "mode": (
@@ -507,14 +507,43 @@ def test_decoding_processes_one_position_per_call():
     )
 
 
-def test_a_cell_that_sets_its_parameters_raises_an_error():
-    class Restless(nnx.SimpleCell):
-        def __call__(self, carry, x):
-            self.dense_i.kernel.value *= 2
-            return super().__call__(carry, x)
+class Restless(nnx.RNNCellBase):
+    """A cell that changes variables of all kinds: the output is the carry plus the parameter."""
 
-    with pytest.raises(TraceContextError, match=r"^Param .*kernel, setting its value: expected"):
-        nnx.RNN(Restless(3, 4, rngs=nnx.Rngs(0)))(X)
+    def __init__(self):
+        self.w, self.log = nnx.Param(jnp.zeros(())), nnx.Intermediate(jnp.zeros((4, 2, 3)))
+        self.drop = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+
+    def initialize_carry(self, shape, rngs=None):
+        return jnp.zeros(shape)
+
+    def __call__(self, carry, x):
+        self.w.value += 1
+        self.log.value += x
+        return carry + 1, carry + self.w.value + 0 * self.drop(x)
+
+
+def test_a_cell_may_change_its_parameters():
+    layer = nnx.RNN(Restless())
+    steps = X[:, :4, :]
+    out = nnx.RNN(Restless(), state_axes=nnx.StateAxes({nnx.Intermediate: 0, ...: nnx.Carry}))
+    assert out(steps)[0, :, 0].tolist() == [1.0, 3.0, 5.0, 7.0] and int(out.cell.w.value) == 4
+    close(out.cell.log.value, np.moveaxis(steps, 1, 0))
+    layer.cell.log.value = layer.cell.log.value[0]
+    assert layer(steps)[0, :, 0].tolist() == [1.0, 3.0, 5.0, 7.0] and int(layer.cell.w.value) == 4
+    carry, _ = layer(steps, seq_lengths=jnp.array([2, 4]), return_carry=True)
+    assert carry[:, 0].tolist() == [2.0, 4.0]
+
+
+def test_the_initial_carry_of_an_rnn_is_drawn_from_its_own_stream():
+    cell = nnx.SimpleCell(3, 4, carry_init=nnx.initializers.normal(), rngs=nnx.Rngs(0))
+    layer = nnx.RNN(cell)
+    key = phalanx.random.fold_in(phalanx.random.key(0), 0)
+    carry = nnx.initializers.normal()(key, (2, 4))
+    close(layer(X)[:, 0], cell(carry, X[:, 0])[1])
+    assert int(layer.rngs.count.value) == 1
+    with pytest.raises(ArgumentError, match="^nnx.SimpleCell.initialize_carry, argument rngs: expected random streams"):
+        nnx.RNN(cell, rngs=False)(X)
 
 
 def test_an_empty_sequential_returns_its_arguments():

@@ -114,7 +114,7 @@ def test_initializers_made_alike_are_equal():
     normal = nnx.initializers.normal
     assert normal(0.1) == normal(0.1) != normal(0.2) and hash(normal(0.1)) == hash(normal(0.1))
     assert nnx.initializers.lecun_normal() == nnx.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
-    assert repr(normal(0.1)) == "normal(stddev=0.1)" and normal(0.1).__name__ == "normal"
+    assert repr(normal(0.1)) == "normal(stddev=0.1)" and normal(0.1).__name__ == "init"
     array = jnp.ones(2)
     constant = nnx.initializers.constant(array)
     assert constant == constant and constant != nnx.initializers.constant(array)

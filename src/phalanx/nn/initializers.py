@@ -99,7 +99,7 @@ class _MadeInitializer:
 
     def __init__(self, init: Callable, name: str, arguments: dict[str, Any]):
         self._init, self._recipe = init, (name, tuple(arguments.items()))
-        self.__name__, self.__signature__ = name, inspect.signature(init)
+        self.__name__, self.__signature__ = "init", inspect.signature(init)  # the name that Linen modules print
 
     @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

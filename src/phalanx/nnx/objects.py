@@ -325,6 +325,10 @@ class Pytree(_Slots):
         else:
             del get_attributes(self)[name]
 
+    def _sorted_names(self) -> list[Any]:
+        """The names of the attributes in the order in which functions of graphs visit them."""
+        return sort_names(get_attributes(self))
+
     def __getstate__(self) -> tuple:
         # The trace, the version and the cached graph belong to this process and are created anew by `allocate`.
         return dict(get_attributes(self)), self._marks
@@ -549,7 +553,7 @@ def _collect_variables(value: Any, by_type: dict[Any, list[Any]], seen: set[int]
         by_type.setdefault(value.counted_type(), []).append(read_refs(value._value))
     elif isinstance(value, Pytree):
         attributes = get_attributes(value)
-        for name in sort_names(attributes):
+        for name in value._sorted_names():
             _collect_variables(attributes[name], by_type, seen)
     elif type(value) in _CONTAINERS:
         for x in value.values() if type(value) is dict else value:

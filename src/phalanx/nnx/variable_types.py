@@ -216,7 +216,7 @@ def variable_type_from_name(name: str, /, *, base: type = Variable, allow_regist
                 got=repr(name),
                 fix=f"register the class with nnx.register_variable_name({name!r}, cls)",
             )
-        _names[name] = type(name.capitalize(), (base,), {})
+        _names[name] = type(name, (base,), {})
     return _names[name]
 
 

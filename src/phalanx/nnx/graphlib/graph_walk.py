@@ -30,7 +30,7 @@ from phalanx.nnx.graphlib.graph_def import (
     VariableDef,
 )
 from phalanx.nnx.graphlib.states import Path, State
-from phalanx.nnx.objects import Pytree, get_attributes, is_array, set_slot, sort_names
+from phalanx.nnx.objects import Pytree, get_attributes, is_array, set_slot
 from phalanx.nnx.trace_level import structure_version
 from phalanx.nnx.variable import Static, Variable, freeze_metadata
 from phalanx.tree import (
@@ -212,7 +212,7 @@ class Walk:
         self.nodes.append(x)
         attributes = get_attributes(x)
         # Sorted, so that objects whose attributes were set in another order have the same definition.
-        names = tuple(sort_names(attributes))
+        names = tuple(x._sorted_names())
         marks = x._marks
         children: list[Definition] = []
         for name in names:
@@ -314,7 +314,7 @@ def find_origins(walk: Walk, originals: Mapping[Any, int]) -> tuple[tuple[int, i
 def iter_entries(x: Any) -> Iterable[tuple[Any, Any]]:
     """Iterate over the attributes of an object, or the elements of a container, by name, key or index."""
     if isinstance(x, Pytree):
-        return [(name, get_attributes(x)[name]) for name in sort_names(get_attributes(x))]
+        return [(name, get_attributes(x)[name]) for name in x._sorted_names()]
     if isinstance(x, dict | State):
         return x.items()
     return enumerate(x) if isinstance(x, list | tuple) else ()

@@ -10,7 +10,7 @@ import builtins
 import collections
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, MutableSequence
 from typing import Any, TypeAlias
 
 from phalanx.core import ArgumentError, ArgumentTypeError, TreeError
@@ -309,18 +309,31 @@ def _set_array_or_new_variable(
         holder, key = refs[path]
         holder = node if type(holder) is int else holder
         check_shape("update", path, get_entry(holder, key), leaf)
-    elif isinstance(leaf, Variable):
-        holder, key = node, path[-1]
-        for k in path[:-1]:
-            holder = get_entry(holder, k)
     else:
-        holder, key = _find_static(node, path), path[-1] if path else None
+        holder, key = (_find_holder if isinstance(leaf, Variable) else _find_static)(node, path), path[-1:]
         if holder is None:
             raise missing_path_error("update", "module", path, [*targets, *refs])
+        (key,) = key
+    _set_entry(holder, key, leaf)
+
+
+def _set_entry(holder: Any, key: Hashable, value: Any) -> None:
     if isinstance(holder, Pytree):
-        holder.__setattr__(key, leaf)  # `setattr` does not accept the indices of an `nnx.List`
+        holder.__setattr__(key, value)  # type: ignore[arg-type]  # `setattr` does not accept the indices of an `nnx.List`
     else:
-        holder[key] = leaf
+        holder[key] = value
+
+
+def _find_holder(node: Any, path: Path) -> Any:
+    """The object or container for a new variable; dictionaries are created where the path leads to nothing."""
+    holder = node
+    for key in path[:-1]:
+        entries = dict(iter_entries(holder))
+        if key not in entries and isinstance(holder, Pytree | dict):
+            _set_entry(holder, key, {})
+            entries = dict(iter_entries(holder))
+        holder = entries.get(key)
+    return holder if isinstance(holder, Pytree | dict | list) else None
 
 
 def _find_static(node: Any, path: Path) -> Any:

@@ -127,18 +127,16 @@ def _convolve(
 class _Convolution(Layer):
     """The base class of convolutions: creates kernel and bias, and stores the constructor arguments."""
 
-    def _initialize(self, where: str, arguments: Mapping[str, Any], channels: tuple[int, int], options: str) -> None:
-        """Create the parameters, and set attributes.
+    def _create_parameters(self, where: str, arguments: Mapping[str, Any], channels: tuple[int, int]) -> None:
+        """Check the arguments of the constructor, and create kernel and bias.
 
         Args:
           where: the name of the layer, for error messages.
           arguments: `locals()` of the constructor.
           channels: the last two dimensions of the kernel.
-          options: the names of further arguments to store.
         """
-        self.kernel_size = as_tuple(arguments["kernel_size"])
-        shape = self.kernel_shape = (*self.kernel_size, *channels)
-        mask, ndim = arguments["mask"], len(self.kernel_size)
+        shape = self.kernel_shape = (*as_tuple(arguments["kernel_size"]), *channels)
+        mask, ndim = arguments["mask"], len(shape) - 2
         if mask is not None and np.shape(mask) != shape:
             raise ArgumentError(
                 f"{where}, argument mask",
@@ -147,19 +145,20 @@ class _Convolution(Layer):
                 fix="give one number for each weight",
             )
         for name in ("strides", "input_dilation", "kernel_dilation"):
-            if name in arguments:
-                setattr(self, name, _to_spatial_tuple(f"{where}, argument {name}", arguments[name], ndim))
-        self.padding = canonical_padding(f"{where}, argument padding", arguments["padding"], ndim)
-        self._check_padding()
+            _to_spatial_tuple(f"{where}, argument {name}", arguments.get(name), ndim)
+        self._check_padding(canonical_padding(f"{where}, argument padding", arguments["padding"], ndim), ndim)
         rngs, dtype, metadata = (arguments[name] for name in ("rngs", "param_dtype", "kernel_metadata"))
         self.kernel = make_parameter(Param, arguments["kernel_init"], rngs, shape, dtype, metadata)
         use_bias, init, metadata = (arguments[name] for name in ("use_bias", "bias_init", "bias_metadata"))
         self._make_bias(use_bias, init, rngs, (arguments["out_features"],), dtype, metadata)
-        common = "in_features out_features use_bias mask dtype param_dtype precision "
-        self._store_options(arguments, f"{common} promote_dtype preferred_element_type {options}")
 
-    def _check_padding(self) -> None:
-        """Check that the layer supports the padding."""
+    def _check_padding(self, padding: Any, ndim: int) -> None:
+        """Check that the layer supports the padding in `ndim` spatial dimensions."""
+
+    def _get_window(self, where: str, *names: str) -> tuple[tuple[int, ...], ...]:
+        """The attributes of these names, with a number for each spatial dimension."""
+        ndim = len(self.kernel_size)
+        return tuple(_to_spatial_tuple(f"{where}, attribute {name}", getattr(self, name), ndim) for name in names)
 
     def _apply(self, where: str, inputs: Any, num_channels: int, convolve: Callable, *options: Any) -> Any:
         """Convolve an array with any number of batch dimensions, which are flattened to one."""
@@ -175,7 +174,9 @@ class _Convolution(Layer):
         lead = x.shape[: x.ndim - len(self.kernel_size) - 1]
         x = x if len(lead) == 1 else x.reshape(math.prod(lead), *x.shape[len(lead) :])
         bias = value_or_none(self.bias)
-        y = convolve(x, self.kernel.value, bias, self.mask, self.strides, self.padding, *options)
+        (strides,) = self._get_window(where, "strides")
+        padding = canonical_padding(f"{where}, attribute padding", self.padding, len(self.kernel_size))
+        y = convolve(x, self.kernel.value, bias, self.mask, strides, padding, *options)
         return y if len(lead) == 1 else y.reshape(*lead, *y.shape[1:])
 
 
@@ -240,15 +241,20 @@ class Conv(_Convolution):
                 got=feature_group_count,
                 fix="change feature_group_count, or the numbers of channels to multiples of it",
             )
-        channels = in_features // feature_group_count, out_features
-        self._initialize("nnx.Conv", locals(), channels, "feature_group_count conv_general_dilated")
+        self._create_parameters("nnx.Conv", locals(), (in_features // feature_group_count, out_features))
+        kernel_size = as_tuple(kernel_size)
+        self._store_options(
+            locals(),
+            "in_features out_features kernel_size strides padding input_dilation kernel_dilation feature_group_count "
+            "use_bias mask dtype param_dtype precision conv_general_dilated promote_dtype preferred_element_type",
+        )
 
-    def _check_padding(self) -> None:
-        if self.padding == "CAUSAL" and len(self.kernel_size) != 1:
+    def _check_padding(self, padding: Any, ndim: int) -> None:
+        if padding == "CAUSAL" and ndim != 1:
             raise ArgumentError(
                 "nnx.Conv, argument padding",
                 expected="one spatial dimension for 'CAUSAL'",
-                got=f"kernel_size={self.kernel_size}",
+                got=f"{ndim} dimensions in kernel_size",
                 fix="pass padding as pairs (before, after) for each spatial dimension",
             )
 
@@ -270,8 +276,7 @@ class Conv(_Convolution):
             inputs,
             self.kernel.value.shape[-2] * self.feature_group_count,
             _convolve,
-            self.input_dilation,
-            self.kernel_dilation,
+            *self._get_window("nnx.Conv", "input_dilation", "kernel_dilation"),
             self.feature_group_count,
             self.dtype,
             self.precision,
@@ -380,14 +385,20 @@ class ConvTranspose(_Convolution):
         bias_metadata: Mapping[str, Any] = NO_METADATA,
     ):
         channels = (out_features, in_features) if transpose_kernel else (in_features, out_features)
-        self._initialize("nnx.ConvTranspose", locals(), channels, "transpose_kernel")
+        kernel_size = as_tuple(kernel_size)
+        self._store_options(
+            locals(),
+            "kernel_size in_features out_features strides padding kernel_dilation use_bias mask dtype param_dtype "
+            "precision transpose_kernel promote_dtype preferred_element_type",
+        )
+        self._create_parameters("nnx.ConvTranspose", locals(), channels)
 
-    def _check_padding(self) -> None:
-        if self.padding in ("CAUSAL", "REFLECT"):
+    def _check_padding(self, padding: Any, ndim: int) -> None:
+        if padding in ("CAUSAL", "REFLECT"):
             raise ArgumentError(
                 "nnx.ConvTranspose, argument padding",
                 expected="another padding for a transpose",
-                got=repr(self.padding),
+                got=repr(padding),
                 fix="slice the result of 'VALID'",
             )
 
@@ -408,7 +419,7 @@ class ConvTranspose(_Convolution):
             inputs,
             self.kernel.value.shape[-1 if self.transpose_kernel else -2],
             _convolve_transposed,
-            self.kernel_dilation,
+            *self._get_window("nnx.ConvTranspose", "kernel_dilation"),
             self.transpose_kernel,
             self.dtype,
             self.precision,

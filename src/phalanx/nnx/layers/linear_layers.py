@@ -213,6 +213,10 @@ class LinearGeneral(Layer):
         self.axis = as_tuple(axis)
         self.batch_axis = tuple(sorted(batch_axis.items()))
         self._check()
+        self._store_options(
+            locals(),
+            "use_bias dtype param_dtype precision dot_general dot_general_cls promote_dtype preferred_element_type",
+        )
         batch = tuple(n for _, n in self.batch_axis)
         shape = (*batch, *self.in_features, *self.out_features)
         self.kernel = make_parameter(
@@ -226,10 +230,6 @@ class LinearGeneral(Layer):
         bias_shape = (*batch, *self.out_features)
         flat_init = flatten_initializer(bias_init, None)
         self._make_bias(use_bias, flat_init, rngs, bias_shape, param_dtype, bias_metadata)
-        self._store_options(
-            locals(),
-            "use_bias dtype param_dtype precision dot_general dot_general_cls promote_dtype preferred_element_type",
-        )
 
     def _check(self) -> None:
         if len(self.axis) != len(self.in_features):

@@ -353,17 +353,19 @@ class MultiHeadAttention(Layer):
         query_ln_scale_metadata: Mapping[str, Any] = NO_METADATA,
         key_ln_scale_metadata: Mapping[str, Any] = NO_METADATA,
     ):
+        qkv_features = in_features if qkv_features is None else qkv_features
+        out_features = in_features if out_features is None else out_features
+        in_kv_features = in_features if in_kv_features is None else in_kv_features
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self._store_options(
             locals(),
-            "num_heads in_features dtype broadcast_dropout dropout_rate deterministic precision attention_fn decode "
-            "normalize_qk",
+            "num_heads in_features qkv_features out_features in_kv_features num_kv_heads dtype param_dtype "
+            "broadcast_dropout dropout_rate deterministic precision use_bias attention_fn decode normalize_qk "
+            "qkv_promote_dtype out_promote_dtype ln_promote_dtype qkv_dot_general out_dot_general qkv_dot_general_cls "
+            "out_dot_general_cls",
         )
-        self.qkv_features = in_features if qkv_features is None else qkv_features
-        self.out_features = in_features if out_features is None else out_features
-        self.in_kv_features = in_features if in_kv_features is None else in_kv_features
-        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self._check()
-        self.head_dim = self.qkv_features // num_heads
+        self.head_dim = qkv_features // num_heads
         common: dict[str, Any] = dict(
             dtype=dtype, param_dtype=param_dtype, precision=precision, use_bias=use_bias, rngs=rngs
         )
@@ -383,8 +385,8 @@ class MultiHeadAttention(Layer):
             )
 
         self.query = projection(in_features, num_heads)
-        self.key = projection(self.in_kv_features, self.num_kv_heads)
-        self.value = projection(self.in_kv_features, self.num_kv_heads)
+        self.key = projection(in_kv_features, num_kv_heads)
+        self.value = projection(in_kv_features, num_kv_heads)
         self.query_ln = self.key_ln = None
         if normalize_qk:
             norm: dict[str, Any] = dict(
@@ -394,7 +396,7 @@ class MultiHeadAttention(Layer):
             self.key_ln = LayerNorm(self.head_dim, scale_metadata=key_ln_scale_metadata, **norm)
         self.out = LinearGeneral(
             (num_heads, self.head_dim),
-            self.out_features,
+            out_features,
             axis=(-2, -1),
             kernel_init=out_kernel_init or kernel_init,
             bias_init=out_bias_init or bias_init,

@@ -148,13 +148,14 @@ class _Normalization(Layer):
         """Create the parameters, and set attributes.
 
         Args:
-          arguments: `locals()` of the constructor. An argument that a normalization does not have counts as False.
+          arguments: `locals()` of the constructor.
         """
         shape, rngs = (arguments["num_features"],), arguments["rngs"]
         for name in ("scale", "bias"):
             used, init = arguments.get(f"use_{name}"), arguments.get(f"{name}_init")
             metadata, dtype = arguments.get(f"{name}_metadata", NO_METADATA), arguments["param_dtype"]
-            setattr(self, name, make_parameter(Param, init, rngs, shape, dtype, metadata) if used else None)
+            if used is not None:
+                setattr(self, name, make_parameter(Param, init, rngs, shape, dtype, metadata) if used else None)
         self._store_options(arguments, " ".join(name for name in _OPTIONS if name in arguments))
 
     def _apply(self, x: Any, mask: Any, dims: tuple | None = None, centered: bool = True) -> Any:
@@ -166,7 +167,7 @@ class _Normalization(Layer):
         return _normalize_over(
             x,
             value_or_none(self.scale),
-            value_or_none(self.bias),
+            value_or_none(getattr(self, "bias", None)),
             mask,
             dims,
             features,

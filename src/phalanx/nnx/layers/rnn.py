@@ -12,11 +12,14 @@ import numpy as np
 
 from phalanx import lax, nn, numpy as jnp, spmd
 from phalanx.core import ArgumentError, state
+from phalanx.nnx.filters import All
 from phalanx.nnx.graphlib import split_merge
 from phalanx.nnx.layers.dropout import fork_stream
 from phalanx.nnx.layers.linear_layers import Linear
 from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, lecun_normal, promote_dtype, zeros_init
-from phalanx.nnx.rngs import Rngs, RngStream
+from phalanx.nnx.rngs import Rngs, RngState, RngStream, split_rngs
+from phalanx.nnx.transforms import lifted_control_flow
+from phalanx.nnx.transforms.state_axes import Carry, StateAxes
 from phalanx.nnx.variable_types import Param
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.tree import tree_map
@@ -45,14 +48,13 @@ class RNNCellBase(Layer):
     num_feature_axes = 1
 
     def _initialize(self, arguments: Mapping[str, Any], options: str) -> None:
-        """Set the attributes that all cells have, and further constructor arguments.
+        """Set attributes from constructor arguments.
 
         Args:
           arguments: `locals()` of the constructor.
-          options: the names of the further arguments, separated by spaces.
+          options: the names of those between the numbers of features and the stream, separated by spaces.
         """
-        common = "in_features hidden_features dtype param_dtype carry_init activation_fn promote_dtype "
-        self._store_options(arguments, common + options)
+        self._store_options(arguments, f"in_features hidden_features {options} promote_dtype")
         where = f"nnx.{type(self).__name__}"
         self.rngs = fork_stream(where, arguments["rngs"], "carry") if arguments["keep_rngs"] else None
 
@@ -182,12 +184,13 @@ class LSTMCell(RNNCellBase):
         recurrent_kernel_metadata: Mapping[str, Any] = NO_METADATA,
         bias_metadata: Mapping[str, Any] = NO_METADATA,
     ):
+        self._initialize(locals(), "gate_fn activation_fn dtype param_dtype")
         linear = _make_linear_factory(locals())
         of_input = lambda: linear("kernel", in_features, hidden_features, False)
         of_carry = lambda: linear("recurrent_kernel", hidden_features, hidden_features, True)
         self.ii, self.if_, self.ig, self.io = of_input(), of_input(), of_input(), of_input()
         self.hi, self.hf, self.hg, self.ho = of_carry(), of_carry(), of_carry(), of_carry()
-        self._initialize(locals(), "gate_fn")
+        self.carry_init = carry_init
 
     def __call__(self, carry: tuple[Any, Any], inputs: Any) -> tuple[tuple[Any, Any], Any]:
         """Process one input.
@@ -249,10 +252,11 @@ class OptimizedLSTMCell(RNNCellBase):
         recurrent_kernel_metadata: Mapping[str, Any] = NO_METADATA,
         bias_metadata: Mapping[str, Any] = NO_METADATA,
     ):
+        self._initialize(locals(), "gate_fn activation_fn dtype param_dtype")
         linear = _make_linear_factory(locals())
         self.dense_i = linear("kernel", in_features, 4 * hidden_features, False)
         self.dense_h = linear("recurrent_kernel", hidden_features, 4 * hidden_features, True)
-        self._initialize(locals(), "gate_fn")
+        self.carry_init = carry_init
 
     def __call__(self, carry: tuple[Any, Any], inputs: Any) -> tuple[tuple[Any, Any], Any]:
         """Process one input.
@@ -308,10 +312,11 @@ class SimpleCell(RNNCellBase):
         recurrent_kernel_metadata: Mapping[str, Any] = NO_METADATA,
         bias_metadata: Mapping[str, Any] = NO_METADATA,
     ):
+        self._initialize(locals(), "dtype param_dtype residual activation_fn")
         linear = _make_linear_factory(locals())
         self.dense_h = linear("recurrent_kernel", hidden_features, hidden_features, False)
         self.dense_i = linear("kernel", in_features, hidden_features, True)
-        self._initialize(locals(), "residual")
+        self.carry_init = carry_init
 
     def __call__(self, carry: Any, inputs: Any) -> tuple[Any, Any]:
         """Process one input; the output is the new carry.
@@ -378,10 +383,11 @@ class GRUCell(RNNCellBase):
         recurrent_kernel_metadata: Mapping[str, Any] = NO_METADATA,
         bias_metadata: Mapping[str, Any] = NO_METADATA,
     ):
+        self._initialize(locals(), "gate_fn activation_fn dtype param_dtype")
         linear = _make_linear_factory(locals())
         self.dense_i = linear("kernel", in_features, 3 * hidden_features, True)
         self.dense_h = linear("recurrent_kernel", hidden_features, 3 * hidden_features, False)
-        self._initialize(locals(), "gate_fn")
+        self.carry_init = carry_init
 
     def __call__(self, carry: Any, inputs: Any) -> tuple[Any, Any]:
         """Process one input.
@@ -396,47 +402,86 @@ class GRUCell(RNNCellBase):
         return new, new
 
 
-def _scan(definition: Any, unroll: int, params: Any, rest: Any, carry: Any, xs: Any, last: Any) -> tuple:
+def _advance(cell: Any, carried: tuple, x: Any, last: Any) -> tuple[tuple, Any]:
+    """One step: from its number, the carry and the carry at the end of each sequence to the next ones, and the output."""
+    number, carry, kept = carried
+    carry, y = cell(carry, x)
+    if last is not None:
+        ends = number == last
+        # The carry at the end of each sequence is kept while the loop continues over its padding.
+        at_end = lambda new, old: jnp.where(ends.reshape(*ends.shape, *(1,) * (new.ndim - ends.ndim)), new, old)
+        kept = tree_map(at_end, carry, kept)
+    return (number + 1, carry, kept), y
+
+
+def _scan(definition: Any, unroll: int, params: Any, rest: Any, first: tuple, xs: Any, last: Any) -> tuple:
     """Run a cell over the first dimension of `xs`. Its parameters are constant, its other variables are carried.
 
     Args:
       definition, params, rest: the result of splitting the cell.
       unroll: the number of steps in one iteration of the loop.
-      carry: the initial carry.
+      first: the values that `_advance` carries.
       xs: the inputs, time first.
       last: int[*batch], the step whose carry is returned for each sequence; None for the last step.
 
     Returns:
-      The final carry, the other variables of the cell, and the outputs.
+      The final values, the other variables of the cell, and the outputs.
+
+    Raises:
+      _ParameterChange: the cell changes a parameter.
     """
+    values = [v.value for _, v in params.leaves_by_path()]
 
     def step(carried: tuple, x: Any) -> tuple[tuple, Any]:
-        number, carry, kept, rest = carried
-        cell = split_merge.merge(definition, params, rest)
-        carry, y = cell(carry, x)
-        if last is not None:
-            ends = number == last
-            # The carry at the end of each sequence is kept while the loop continues over its padding.
-            at_end = lambda new, old: jnp.where(ends.reshape(*ends.shape, *(1,) * (new.ndim - ends.ndim)), new, old)
-            kept = tree_map(at_end, carry, kept)
-        return (number + 1, carry, kept, split_merge.split(cell, Param, ...)[2]), y
+        cell = split_merge.merge(definition, params, carried[1], copy=True)
+        new, y = _advance(cell, carried[0], x, last)
+        _, new_params, rest = split_merge.split(cell, Param, ...)
+        if any(v.value is not value for value, (_, v) in zip(values, new_params.leaves_by_path())):
+            raise _ParameterChange
+        return (new, rest), y
 
-    first = (jnp.zeros((), np.int32), carry, carry if last is not None else (), rest)
-    (_, carry, kept, rest), ys = lax.scan(step, first, xs, unroll=unroll)
-    return (carry if last is None else kept), rest, ys
+    (carried, rest), ys = lax.scan(step, (first, rest), xs, unroll=unroll)
+    return carried, rest, ys
 
 
 _scan_jit = spmd.jit(_scan, static_argnums=(0, 1))
 
 
-def _run(cell: Any, carry: Any, xs: Any, last: Any, unroll: int) -> tuple[Any, Any]:
-    """Run a cell and update its variables; returns the final carry and the outputs. One program if eager."""
-    # Inside a trace the loop becomes a part of the surrounding program, which needs no compiled function in it.
+class _ParameterChange(Exception):
+    """A cell changes a parameter, which a loop with constant parameters would lose."""
+
+
+def _run(layer: RNN, carry: Any, xs: Any, last: Any) -> tuple[Any, Any]:
+    """Run the cell of a layer and update its variables; returns the final carry and the outputs."""
+    first = (jnp.zeros((), np.int32), carry, carry if last is not None else ())
+    if layer.state_axes is not None or layer.broadcast_rngs is not None:
+        return _run_with_axes(layer, layer.state_axes or {...: Carry}, first, xs, last)
+    # One program if eager. Inside a trace the loop becomes a part of the surrounding program, which needs no compiled
+    # function in it.
     scan = _scan_jit if state.trace is None else _scan
-    definition, params, rest = split_merge.split(cell, Param, ...)
-    carry, rest, ys = scan(definition, unroll, params, rest, carry, xs, last)
-    split_merge.update(cell, rest)
-    return carry, ys
+    definition, params, rest = split_merge.split(layer.cell, Param, ...)
+    try:
+        carried, rest, ys = scan(definition, layer.unroll, params, rest, first, xs, last)
+    except _ParameterChange:
+        return _run_with_axes(layer, {...: Carry}, first, xs, last)
+    split_merge.update(layer.cell, rest)
+    return carried[1 if last is None else 2], ys
+
+
+def _run_with_axes(layer: RNN, axes: Mapping, first: tuple, xs: Any, last: Any) -> tuple[Any, Any]:
+    """Run the cell as `_run` does, with the given axes of its variables."""
+    same = layer.broadcast_rngs
+    axes = StateAxes(axes if same is None else {All(RngState, same): None, **axes})
+
+    @split_rngs(splits=1, only=same, squeeze=True, graph=True, graph_updates=True)
+    @lifted_control_flow.scan(
+        in_axes=(axes, Carry, 0), out_axes=(Carry, 0), unroll=layer.unroll, graph=True, graph_updates=True
+    )
+    def run(cell: Any, carried: tuple, x: Any) -> tuple[tuple, Any]:
+        return _advance(cell, carried, x, last)
+
+    carried, ys = run(layer.cell, first, xs)
+    return carried[1 if last is None else 2], ys
 
 
 def flip_sequences(inputs: Any, seq_lengths: Any, num_batch_dims: int, time_major: bool) -> Any:
@@ -471,6 +516,12 @@ def flip_sequences(inputs: Any, seq_lengths: Any, num_batch_dims: int, time_majo
     return tree_map(flip, inputs)
 
 
+def _make_carry_stream(where: str, rngs: Any) -> RngStream | None:
+    if isinstance(rngs, bool):
+        return RngStream(0, tag="carry") if rngs else None
+    return fork_stream(where, rngs, "carry")
+
+
 class RNN(Layer):
     """Run a cell over sequences.
 
@@ -481,11 +532,9 @@ class RNN(Layer):
       reverse: whether to process sequences from the end to the beginning.
       keep_order: whether to return reversed outputs in the order of the inputs.
       unroll: the number of steps in one iteration of the loop.
-      state_axes, broadcast_rngs: must be None: parameters are constant over a sequence, other variables carried.
-      rngs: random keys for the initial carry, from the stream `carry`.
-
-    Raises:
-      ArgumentError: `state_axes` or `broadcast_rngs` is given.
+      state_axes: the axes of the variables of the cell, as for `nnx.scan`; by default, all variables are carried.
+      broadcast_rngs: the streams whose keys are the same in all steps.
+      rngs: random keys for the initial carry, from the stream `carry`; True for the seed 0, False for none.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -508,16 +557,9 @@ class RNN(Layer):
         broadcast_rngs: Any = None,
         rngs: Rngs | RngStream | bool | None = True,
     ):
-        for name, given in (("state_axes", state_axes), ("broadcast_rngs", broadcast_rngs)):
-            if given is not None:
-                raise ArgumentError(
-                    f"nnx.RNN, argument {name}",
-                    expected="None",
-                    got=given,
-                    fix="omit it, or call nnx.scan over the cell",
-                )
         self._store_options(locals(), "cell time_major return_carry reverse keep_order unroll")
-        self.rngs = None if isinstance(rngs, bool) else fork_stream("nnx.RNN", rngs, "carry")
+        self.rngs = _make_carry_stream("nnx.RNN", rngs)
+        self._store_options(locals(), "state_axes broadcast_rngs")
 
     def __call__(
         self,
@@ -554,9 +596,10 @@ class RNN(Layer):
         if initial_carry is None:
             shape = np.shape(inputs)
             rngs = self.rngs if rngs is None else rngs
+            rngs = rngs["carry"].fork() if isinstance(rngs, Rngs) else rngs
             initial_carry = self.cell.initialize_carry((*shape[:axis], *shape[axis + 1 :]), rngs)
         last = jnp.asarray(seq_lengths) - 1 if seq_lengths is not None and return_carry else None
-        carry, ys = _run(self.cell, initial_carry, jnp.moveaxis(inputs, axis, 0), last, self.unroll)
+        carry, ys = _run(self, initial_carry, jnp.moveaxis(inputs, axis, 0), last)
         ys = jnp.moveaxis(ys, 0, axis)
         if reverse and keep_order:
             ys = flip_sequences(ys, seq_lengths, num_batch_dims, time_major)
@@ -576,7 +619,7 @@ class Bidirectional(Layer):
       backward_rnn: the backward layer.
       merge_fn: combines the outputs, by default by concatenation.
       time_major, return_carry: as in `RNN`.
-      rngs: random keys for the initial carries, from the stream `carry`.
+      rngs: random keys for the initial carries, as in `RNN`.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -600,7 +643,7 @@ class Bidirectional(Layer):
         rngs: Rngs | RngStream | bool | None = True,
     ):
         self._store_options(locals(), "forward_rnn backward_rnn merge_fn time_major return_carry")
-        self.rngs = None if isinstance(rngs, bool) else fork_stream("nnx.Bidirectional", rngs, "carry")
+        self.rngs = _make_carry_stream("nnx.Bidirectional", rngs)
 
     def __call__(
         self,

@@ -10,6 +10,7 @@ import numpy as np
 
 from phalanx import numpy as jnp
 from phalanx.core import ArgumentTypeError
+from phalanx.nnx.containers import List
 from phalanx.nnx.layers.parameter_init import NO_METADATA, Layer, promote_dtype
 from phalanx.nnx.variable_types import Param
 from phalanx.runtime.eager_jit import eager_jit
@@ -33,7 +34,7 @@ class Sequential(Layer):
     """
 
     def __init__(self, *fns: Callable):
-        self.layers = list(fns)
+        self.layers = List(fns)
 
     def __call__(self, *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
         """Call the modules and functions in order.

@@ -46,7 +46,7 @@ class EMA(Pytree):
                 got=decay,
                 fix="pass 0.999 to average over about 1,000 updates",
             )
-        self.decay, self.graph = decay, graph
+        self.graph, self.decay = graph, decay
         self.filter = only
         self.params = split_merge.clone(split_merge.state(params, only, graph=graph))
 

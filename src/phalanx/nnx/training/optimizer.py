@@ -98,7 +98,6 @@ class Optimizer(Pytree):
         self.graph = graph
         self.step = OptState(jnp.zeros((), np.uint32))
         self.tx = tx
-        self.wrt = wrt
         params = split_merge.state(model, wrt, graph=graph)
         if not len(params):
             raise ArgumentError(
@@ -108,6 +107,7 @@ class Optimizer(Pytree):
                 fix="pass a filter such as nnx.Param; nnx.state(model) shows the variables",
             )
         self.opt_state = _wrap_in_variables(with_extra_args_support(tx).init(_to_values(params)), params)
+        self.wrt = wrt
 
     def __class_getitem__(cls, model: object) -> Any:
         return cls

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from phalanx.core import ArgumentError
-from phalanx.nnx.filters import AnyOf, Everything, Filter, OfType, first_match, to_predicates
+from phalanx.nnx.filters import Filter, PathContains, PathIn, first_match, to_predicates
 from phalanx.nnx.graph_mode import is_tree_mode
 from phalanx.nnx.graphlib import Path, State, check_is_tree, format_path, get_graph, iter_entries, unwrap_key
 from phalanx.nnx.objects import ROOTS, Pytree, is_root
@@ -92,16 +92,16 @@ class FilterMap(Mapping):
         return self._values[n]
 
     def check_filters_match(self, items: Iterable[tuple[Path, Any]], where: str) -> None:
-        """Check that each path, tag or predicate matches a variable; otherwise it is most likely misspelled.
+        """Check that each path matches a variable; otherwise it is most likely misspelled.
 
-        Filters by type may match nothing: options are written for many models, and variables are created inside.
+        Other filters may match nothing: options are written for many models, and variables are created inside.
 
         Raises:
-          ArgumentError: a filter matches no variable.
+          ArgumentError: a path matches no variable.
         """
         matched = {first_match(self._predicates, path, leaf) for path, leaf in items}
         for n in range(len(self._filters)):
-            if n not in matched and not isinstance(self._predicates[n], OfType | Everything | AnyOf):
+            if n not in matched and isinstance(self._predicates[n], PathContains | PathIn):
                 raise ArgumentError(
                     f"{where}, filter {self._predicates[n]!r}",
                     expected="a filter that matches at least one variable",

@@ -1,8 +1,7 @@
-"""The bridge to Flax Linen: Linen modules as NNX modules, and NNX modules in the functional style of Linen.
+"""Linen modules as NNX modules.
 
 A Linen module is recognized by its methods `init_with_output` and `apply`, so that nothing of Flax is imported; Linen
-itself runs in programs that `phalanx run` serves. Its variables are nested dictionaries by collection. They become
-variables of the NNX module, of the types that are registered under the names of the collections.
+itself runs in programs that `phalanx run` serves. Its variables become attributes.
 """
 
 from __future__ import annotations
@@ -10,88 +9,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from phalanx.core import ArgumentError, ArgumentTypeError
-from phalanx.nnx.graphlib import GraphDef, Path, format_path, split
+from phalanx.nnx.bridge.linen_variables import get_collections, to_linen, to_variable
+from phalanx.nnx.graphlib import Path, State, format_path
 from phalanx.nnx.module import Module
 from phalanx.nnx.objects import get_attributes, is_array
 from phalanx.nnx.rngs import Rngs
 from phalanx.nnx.traversals import flatten_mapping, unflatten_mapping
 from phalanx.nnx.variable import Variable
-from phalanx.nnx.variable_types import variable_name_from_type, variable_type_from_name
 
 F = TypeVar("F", bound=Callable)
 
-_is_initializing = ContextVar("is_initializing", default=False)
+# Of the enclosing `lazy_init`, or `apply` of a `Module`: whether variables are created, and the collections that change.
+linen_call: ContextVar[tuple[bool, Any]] = ContextVar("linen_call", default=(False, False))
 _OWN = "to_nnx__"  # the prefix of the attributes of `ToNNX` that are no variables of the Linen module
-_BOX = "linen_meta_type"  # the metadata with the class of the Linen box that a value was in
-
-
-@dataclass
-class Functional:
-    """A module class and its arguments, as a pair of functions `init` and `apply`.
-
-    Args:
-      module_type: the class.
-      graphdef: the structure of the module, which `init` sets.
-      args, kwargs: the arguments of the constructor, except for `rngs`.
-    """
-
-    module_type: Callable[..., Any]
-    graphdef: GraphDef | None
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-    def init(self, *, rngs: Rngs | None = None) -> Any:
-        """Create the module, and return its state.
-
-        Args:
-          rngs: random streams for the constructor; None if it has no such parameter.
-        """
-        streams = {} if rngs is None else {"rngs": rngs}
-        self.graphdef, state = split(self.module_type(*self.args, **self.kwargs, **streams))
-        return state
-
-    def apply(self, *states: Mapping) -> Any:
-        """Return a function that calls the module with states, as `GraphDef.apply` does.
-
-        Args:
-          *states: states that together have a leaf at each path.
-
-        Raises:
-          ArgumentError: `init` has not been called.
-        """
-        if self.graphdef is None:
-            raise ArgumentError(
-                "Functional.apply",
-                expected="a structure, which init sets",
-                got=None,
-                fix="call init before apply: state = functional_module.init(rngs=nnx.Rngs(0))",
-            )
-        return self.graphdef.apply(*states)
-
-
-def functional(cls: Callable[..., Any]) -> Callable[..., Functional]:
-    """Give a module class the functional style of Linen.
-
-    Args:
-      cls: the class.
-
-    Returns:
-      A function of the constructor's arguments, except for `rngs`, that returns a `Functional`.
-
-    Examples:
-      >>> import phalanx.numpy as jnp
-      >>> from phalanx import nnx
-      >>> layer = nnx.bridge.functional(nnx.Linear)(2, 3)
-      >>> state = layer.init(rngs=nnx.Rngs(0))
-      >>> y, (graphdef, state) = layer.apply(state)(jnp.ones((1, 2)))
-      >>> y.shape
-      (1, 3)
-    """
-    return lambda *args, **kwargs: Functional(cls, None, args, kwargs)
 
 
 def lazy_init(fn: F, *args: Any, **kwargs: Any) -> F:
@@ -114,11 +47,11 @@ def lazy_init(fn: F, *args: Any, **kwargs: Any) -> F:
             got=fn,
             fix="pass the module, or its method as in lazy_init(model.encode, x)",
         )
-    token = _is_initializing.set(True)
+    token = linen_call.set((True, False))
     try:
         fn(*args, **kwargs)
     finally:
-        _is_initializing.reset(token)
+        linen_call.reset(token)
     return fn
 
 
@@ -162,7 +95,8 @@ class ToNNX(Module):
           *args, **kwargs: the arguments.
           rngs: random streams, or a key for the stream `params`; None to use the module's.
           method: the method of the Linen module, or its name; None for `__call__`.
-          mutable: the collections that the call may change, as in Linen; the variables get their new values.
+          mutable: the collections that the call may change, as in Linen; the variables get their new values. None for
+            those of the call of `apply` of an enclosing `nnx.bridge.Module`, if any.
 
         Returns:
           The result of the method.
@@ -175,10 +109,12 @@ class ToNNX(Module):
         keys = {name: stream() for name, stream in streams.items()} or ({} if rngs is None else {"params": rngs})
         if "params" not in keys and "default" in keys:
             keys["params"] = keys.pop("default")
-        if _is_initializing.get():
+        initializes, default_mutable = linen_call.get()
+        if initializes:
             result, changed = self.to_nnx__module.init_with_output(keys, *args, method=method, **kwargs)
         else:
-            options = dict(rngs=keys, method=method, mutable=mutable or False)
+            mutable = (default_mutable if mutable is None else mutable) or False
+            options = dict(rngs=keys, method=method, mutable=mutable)
             result = self.to_nnx__module.apply(self._get_collections(), *args, **options, **kwargs)
             result, changed = result if mutable else (result, {})
         self._set_collections(changed)
@@ -190,9 +126,7 @@ class ToNNX(Module):
 
     def _get_collections(self) -> dict[str, Any]:
         """The variables as Linen has them: by collection, and in boxes where they come from boxes."""
-        found = self._get_variables().items()
-        named = {(variable_name_from_type(type(v), allow_register=True), *path): _to_linen(v) for path, v in found}
-        return unflatten_mapping(named)
+        return get_collections(State.from_flat_path(self._get_variables().items()), to_linen)
 
     def _set_collections(self, collections: Mapping[str, Any]) -> None:
         """Set variables from Linen's, and create those that are new."""
@@ -206,27 +140,10 @@ class ToNNX(Module):
                         got=f"{format_path(path)} in the collection {collection!r} and in another one",
                         fix="rename one of the variables",
                     )
-                new[path] = _to_variable(collection, value)
+                new[path] = to_variable(collection, value)
         known = self._get_variables()
         for path in new.keys() & known.keys():
             known[path].update_from_state(new[path])
         if new.keys() - known.keys():
             for name, value in unflatten_mapping({**new, **known}).items():
                 setattr(self, name, value)
-
-
-def _to_variable(collection: str, value: Any) -> Variable:
-    """A variable of the type of a collection, whose metadata is that of the value's box in Linen."""
-    kind = variable_type_from_name(collection, allow_register=True)
-    if not hasattr(value, "unbox"):
-        return kind(value)
-    metadata = dict(value.to_nnx_metadata() if hasattr(value, "to_nnx_metadata") else vars(value))
-    return kind(metadata.pop("value"), **metadata, **{_BOX: type(value)})
-
-
-def _to_linen(variable: Variable) -> Any:
-    metadata = {"value": variable.value, **variable.get_metadata(exclude_required=True)}
-    if _BOX not in metadata:
-        return variable.value
-    box = metadata.pop(_BOX)
-    return box.from_nnx_metadata(metadata) if hasattr(box, "from_nnx_metadata") else box(**metadata)
