@@ -133,7 +133,7 @@ def test_run_shards_arguments_over_the_devices_of_the_export(tmp_path, capsys):
         "  Fix: set PHALANX_NUM_CPU_DEVICES=16 to run it on virtual devices of the CPU, or give the sizes of a smaller mesh "
         "with --mesh.\n"
     )
-    for sizes in ("data=4", "data=1"):
+    for sizes in ("data=4", "data=1", "data=3", "data=7"):  # 32 rows, also where the devices do not divide them
         assert cli.main(["export", "run", str(tmp_path / "16"), *words, "--mesh", sizes]) == 0
         assert np.load(tmp_path / "out.npy").tolist() == [2.0 * i for i in range(32)]
     assert cli.main(["export", "inspect", str(tmp_path / "16")]) == 0

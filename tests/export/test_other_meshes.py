@@ -107,6 +107,42 @@ def test_sizes_need_not_divide_the_arrays(found, sizes):
         assert got.sharding.is_equivalent_to(arg.sharding, 2)
 
 
+def test_a_mesh_is_given_to_the_export_and_specs_name_its_axes():
+    def rows(x, w):
+        h = lax.with_sharding_constraint(jnp.tanh(x @ w), P("data", "model"))
+        return h * random.uniform(random.key(0), h.shape)
+
+    x, w = X[:10], W[:, :5]
+    shape = phalanx.ShapeDtypeStruct(x.shape, "float32", sharding=P("data"))
+    declared = phalanx.jit(rows, in_shardings=(P("data"), None), out_shardings=P("model"))
+    value, pullback = phalanx.vjp(
+        phalanx.jit(lambda x, w: jnp.tanh(x @ w) * random.uniform(random.key(0), (10, 5))), x, w
+    )
+    for program, args in ((declared, (x, w)), (phalanx.jit(rows), (shape, w))):
+        found = deserialize(export.export(program, mesh=MESH)(*args).serialize(1))
+        assert [(axis.name, axis.size, axis.fixed_by) for axis in found.mesh_axes] == [
+            ("data", 2, None),
+            ("model", 2, None),
+        ]
+        assert [s.spec.canonical for s in found.in_shardings] == [P("data"), P()]
+        for sizes in ((3, 2), (1, 1)):
+            mesh = auto_mesh(sizes, ("data", "model"), devices=phalanx.devices()[: np.prod(sizes)])
+            args = [phalanx.device_put(v, s) for v, s in zip((x, w), found.in_shardings_jax(mesh), strict=True)]
+            np.testing.assert_allclose(found.call(*args), value, rtol=1e-5, atol=1e-6)
+            for got, wanted in zip(found.vjp().call(*args, value), pullback(value), strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    whole = export.export(phalanx.jit(lambda x: x + 1), mesh=auto_mesh((4, 2), ("data", "model")))(x)
+    assert whole.nr_devices == 8 and whole.mesh_axes[0].size == 4
+    rows_of_eight = NamedSharding(auto_mesh((8,), ("data",)), P("data"))
+    with pytest.raises(ValueError) as error:
+        export.export(phalanx.jit(lambda x: x, in_shardings=rows_of_eight), mesh=MESH)(x)
+    assert str(error.value) == (
+        "export of <lambda>, argument mesh: expected a mesh of 8 devices, as the shardings of the function, got "
+        "AbstractMesh('data': 2, 'model': 2, axis_types=(Auto, Auto)).\n"
+        "  Fix: name only the axes in the shardings, as in jit(f, in_shardings=P('data'))."
+    )
+
+
 def test_symbolic_sizes_need_not_divide_among_the_devices():
     (b,) = export.symbolic_shape("2*b")
     rows = NamedSharding(MESH, P("data"))

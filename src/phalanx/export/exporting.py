@@ -18,6 +18,7 @@ from phalanx.core import (
     ArgumentTypeError,
     Jaxpr,
     ShapeDtypeStruct,
+    ShardingError,
     TraceError,
     effects,
     iterate_jaxprs,
@@ -34,7 +35,7 @@ from phalanx.export.safety_checks import DisabledSafetyCheck
 from phalanx.export.type_serialization import StoredSharding, without_devices
 from phalanx.lax import full
 from phalanx.runtime import ArrayType, on_abstract_devices, on_devices
-from phalanx.sharding import NamedSharding, Sharding
+from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding, use_mesh
 from phalanx.spmd import jit
 from phalanx.spmd.shard_map_primitive import shard_map_p
 from phalanx.spmd.sharding_resolution import resolve_shardings
@@ -51,6 +52,7 @@ def export(
     *,
     platforms: Sequence[str] | None = None,
     disabled_checks: Sequence[DisabledSafetyCheck] = (),
+    mesh: Mesh | AbstractMesh | None = None,
 ) -> Callable[..., Exported]:
     """Export a jitted function, so that another process can call it.
 
@@ -59,6 +61,8 @@ def export(
       platforms: the platforms to lower for, from "cpu", "cuda", "rocm" and "tpu"; by default the platform of this
         process.
       disabled_checks: safety checks to skip.
+      mesh: the mesh to export for; its devices need not be attached. Specs such as `P("data")` in the function and in
+        the types of the arguments name its axes. The program can be called on other sizes, too (`Exported.mesh_axes`).
 
     Returns:
       A function of the same arguments as `fun_jit` that returns the `Exported`. The arguments are arrays, or
@@ -67,6 +71,7 @@ def export(
     Raises:
       ArgumentTypeError: `fun_jit` was not made by `jit`.
       ArgumentError: a platform does not exist, or is given twice.
+      ShardingError: raised by the returned function if the shardings of the function are over another mesh.
       CustomCallError: raised by the returned function if the program calls kernels with no stability guarantee.
 
     Examples:
@@ -89,7 +94,12 @@ def export(
     platforms, disabled = _check_platforms(platforms), _check_disabled(disabled_checks)
 
     def exporter(*args: Any, **kwargs: Any) -> Exported:
-        traced = trace(*args, **kwargs)
+        if mesh is None:
+            return export_traced(trace(*args, **kwargs))
+        with use_mesh(mesh.abstract_mesh):
+            return export_traced(trace(*args, **kwargs))
+
+    def export_traced(traced: Traced) -> Exported:
         if traced.is_open:
             raise TraceError(
                 f"export of {traced.fun_name}",
@@ -97,7 +107,7 @@ def export(
                 got="one that closes over a value of an enclosing transformation",
                 fix="pass that value as an argument",
             )
-        return _export(traced, platforms, disabled)
+        return _export(traced, platforms, disabled, mesh=mesh)
 
     return exporter
 
@@ -154,6 +164,7 @@ def _export(
     platforms: tuple[str, ...],
     disabled: tuple[DisabledSafetyCheck, ...],
     parameters: Sequence[str] = (),
+    mesh: Mesh | AbstractMesh | None = None,
 ) -> Exported:
     """Lower a traced function. `parameters` names its parameters where its signature does not, as for a derivative."""
     traced = traced.resolve_auto()
@@ -168,7 +179,15 @@ def _export(
         out_declared,
         lambda i: f"export of {name}, argument {call.path(i)}",
         lambda i: f"export of {name}, result{traced.result_path(i)}",
+        absent=None if mesh is None else on_abstract_devices(NamedSharding(mesh.abstract_mesh, PartitionSpec())),
     )
+    if mesh is not None and len(devices) != mesh.size:
+        raise ShardingError(
+            f"export of {name}, argument mesh",
+            expected=f"a mesh of {len(devices)} devices, as the shardings of the function",
+            got=mesh.abstract_mesh,
+            fix="name only the axes in the shardings, as in jit(f, in_shardings=P('data'))",
+        )
     portable = lower_portable(
         program,
         platforms,
