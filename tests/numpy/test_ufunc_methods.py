@@ -33,6 +33,14 @@ def test_reduceat_works_without_rank_promotion(name):
     np.testing.assert_allclose(outer, getattr(np, name).outer(x, x[0]), rtol=1e-6)
 
 
+def test_reduce_takes_its_arguments_by_position_as_numpy_does():
+    x = np.arange(6, dtype=np.int32).reshape(2, 3)
+    for args in ((1,), (0, np.int32), (None, np.int32, None, True)):
+        got, wanted = jnp.add.reduce(x, *args), np.add.reduce(x, *args)
+        np.testing.assert_array_equal(got, wanted)
+        assert got.shape == wanted.shape
+
+
 def test_unary_ufuncs_have_at_and_refuse_reductions():
     np.testing.assert_array_equal(jnp.negative.at(jnp.arange(3), jnp.array([0, 2]), inplace=False), [0, 1, -2])
     with pytest.raises(

@@ -78,7 +78,6 @@ def _reduce(
     reduction: Callable | None,
     a: Array,
     /,
-    *,
     axis: Axis = 0,
     dtype: np.dtype | None = None,
     out: None = None,
