@@ -95,10 +95,10 @@ def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
     if sharding.unreduced_over:
         values = ArrayType(type.aval, sharding.summed, committed)
         return lambda x: reshard(Array(make_host_sender(values, lent)(x), values), type)._buffer
-    places = sharding.addressable_devices_indices_map(aval.shape)
-    put = functools.partial(buffers.put_shards, aval, sharding, devices=list(places), committed=committed)
-    is_in_runs = aval.size > 0 and sharding.contiguous_order(aval.shape) is not None
-    shares = is_in_runs and not lent and _is_worth_sharing(aval, sharding)
+    devices = sharding._addressable_device_assignment
+    put = functools.partial(buffers.put_shards, aval, sharding, devices=devices, committed=committed)
+    runs = _runs(aval, sharding)
+    shares = runs is not None and not lent and _is_worth_sharing(aval, sharding)
     is_padded = aval.shape != physical_aval(type.aval).shape
 
     def send_pieces(x: np.ndarray) -> buffers.Buffer:
@@ -110,10 +110,25 @@ def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
             x = own
         elif x.dtype != dtype:
             x = x.astype(dtype)
-        pieces = [x[index] for index in places.values()]
-        return put(pieces, may_alias=shares or lent, apart=is_in_runs and x.flags.c_contiguous)
+        if runs is None or not x.flags.c_contiguous:
+            pieces = [x[shard.index] for shard in sharding.addressable_shards(aval.shape)]
+            return put(pieces, may_alias=shares or lent)
+        rows = x.reshape(sharding.num_devices, *sharding.shard_shape(aval.shape))
+        return put([rows[run] for run in runs], may_alias=shares or lent, apart=True)
 
     return send_pieces
+
+
+def _runs(aval: ShapedArray, sharding: Any) -> list[int] | None:
+    """For each device of this process, the number of its shard in the row-major array; None if not all are contiguous.
+
+    Slices need not be computed then, which takes most of the time of the first transfer to hundreds of devices.
+    """
+    order = sharding.contiguous_order(aval.shape) if aval.size > 0 else None
+    if order is None:
+        return None
+    local, runs = sharding.addressable_devices, np.argsort(order).tolist()
+    return [run for run, device in zip(runs, sharding._device_assignment, strict=True) if device in local]
 
 
 def pad_to(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:

@@ -240,9 +240,11 @@ class Sharding(ShardingBase):
         """
         shape, tiling = self.shard_shape(global_shape), self.tiling(len(global_shape))
         slices = indices(tiling, global_shape, shape)
-        shapes = [index_shape(index, global_shape) for index in slices]
+        # With shards of one size, which is usual, a shape does not have to be computed for each.
+        is_even = self.padded_shape(global_shape) == tuple(global_shape)
+        shapes = [shape] * len(slices) if is_even else [index_shape(index, global_shape) for index in slices]
         rows = zip(self._device_assignment, slices, replica_ids(tiling), shapes, strict=True)
-        return tuple([ShardIndex(*row) for row in rows])
+        return tuple(map(ShardIndex._make, rows))  # faster than calls with a field each
 
     @memoize_method
     def addressable_shards(self, global_shape: Sequence[int]) -> tuple[ShardIndex, ...]:

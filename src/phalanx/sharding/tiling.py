@@ -7,6 +7,7 @@ written once, in this file. Depends on NumPy and the error classes. Used by `bas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -129,7 +130,8 @@ def indices(tiling: Tiling, shape: Sequence[int], part_shape: Sequence[int]) -> 
         if tiling.parts[dim] == 1:
             columns.append([slice(None)] * len(tiling.coordinates))
             continue
-        cuts = [slice(min(i * part, size), min((i + 1) * part, size)) for i in range(tiling.parts[dim])]
+        bounds = [*range(0, size, part or 1), *[size] * (tiling.parts[dim] + 1)]
+        cuts = [*map(slice, bounds, bounds[1 : tiling.parts[dim] + 1])]
         columns.append([cuts[at] for at in tiling.coordinates[:, dim].tolist()])
     return tuple(zip(*columns, strict=True)) if columns else ((),) * len(tiling.coordinates)
 
@@ -153,6 +155,8 @@ def index_shape(index: Index, shape: Sequence[int]) -> tuple[int, ...]:
 
 def replica_ids(tiling: Tiling) -> tuple[int, ...]:
     """For each device, the number of preceding devices that hold the same shard."""
+    if math.prod(tiling.parts) == len(tiling.coordinates):
+        return (0,) * len(tiling.coordinates)
     seen: dict[int, int] = {}
     ids = []
     # Number the shards. For an array of rank 0, `mixed_radix` returns a scalar, which adding zeros makes an array.
