@@ -9,7 +9,7 @@ JOBS ?= 2
 # Each process takes whole files, in the order that conftest.py gives them.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check lint metrics bench docs plans format clean fuzz processes ecosystem
+.PHONY: help demo test check lint metrics bench docs plans auto format clean fuzz processes ecosystem
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make ecosystem  run 20 libraries that import jax, without it, beside JAX (ARGS: --libraries optax,equinox)"
 	@echo "make docs    build the documentation into site/"
 	@echo "make plans   plan the demo's step for CPU devices, GPUs and a TPU pod, before and after AUTO: build/plans/index.html"
+	@echo "make auto    measure the shardings that AUTO chooses for five training steps on four meshes"
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Phalanx needs Python 3.11 or newer with venv; found none on the PATH." >&2; exit 1; }
@@ -76,6 +77,9 @@ docs: $(VENV)/installed-docs
 # The compilers for GPUs and TPUs are 270 MB; takes some minutes.
 plans: $(VENV)/installed-demo+plan-gpu+plan-tpu
 	PHALANX_PLATFORMS=cpu $(BIN)/python -m tools.plan_pages build/plans
+
+auto: $(VENV)/installed-demo
+	PHALANX_PLATFORMS=cpu PHALANX_NUM_CPU_DEVICES=8 $(BIN)/python -m tools.auto_table $(ARGS)
 
 format: $(VENV)/installed-dev+peer
 	$(BIN)/ruff check --fix-only .

@@ -17,6 +17,12 @@ def planned(mesh):
     x = phalanx.ShapeDtypeStruct((1024, 64), "float32", sharding=NamedSharding(mesh, P("data")))
     return jnp.sum, x
 
+def step(w, x):
+    return w @ x
+
+def only(mesh):
+    return step
+
 value = 3
 """
 
@@ -41,7 +47,7 @@ def test_a_function_of_a_script_is_planned(script, tmp_path, capsys):
 @pytest.mark.parametrize(
     "name, mesh, text",
     [
-        ("planned", "16x2", "--mesh: expected each axis once, with its size, got '16x2'.\n"),
+        ("planned", "2x2x2", "--mesh: expected each axis once, with its size, got '2x2x2'.\n"),
         ("planned", "data=2,data=4", "--mesh: expected each axis once, with its size, got 'data=2,data=4'.\n"),
         ("planned", "data=0", "--mesh: expected each axis once, with its size, got 'data=0'.\n"),
         ("value", "data=2", "SCRIPT:NAME: expected a function that {script} defines, got 'value'.\n"),
@@ -51,6 +57,23 @@ def test_a_function_of_a_script_is_planned(script, tmp_path, capsys):
 def test_mistakes_on_the_command_line_are_reported(script, capsys, name, mesh, text):
     assert main(["plan", f"{script}:{name}", "--mesh", mesh, "--target", "abacus"]) == 2
     assert capsys.readouterr().err.startswith(text.format(script=script))
+
+
+def test_sizes_without_names_are_those_of_data_and_model(script, capsys):
+    assert main(["plan", f"{script}:planned", "--mesh", "4x2"]) == 0
+    assert capsys.readouterr().out.startswith("sum on 8 devices ('data': 4, 'model': 2), compiled by ")
+
+
+@pytest.mark.parametrize(
+    "name, got", [("step", "a function with the parameters (w, x)"), ("only", "a function that returns a function")]
+)
+def test_a_function_of_another_form_is_an_error(script, capsys, name, got):
+    assert main(["plan", f"{script}:{name}", "--mesh", "4x2"]) == 2
+    assert capsys.readouterr().err == (
+        f"SCRIPT:NAME: expected that {name} takes the mesh and returns a tuple of the function to plan and its arguments, "
+        f"got {got}.\n  Fix: write a function in the script such as planned(mesh), which returns ({name}, *arguments) "
+        "with a ShapeDtypeStruct and its sharding over the mesh for each array, and name it.\n"
+    )
 
 
 def test_a_script_that_does_not_exist_is_reported(capsys):

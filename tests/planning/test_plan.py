@@ -329,6 +329,24 @@ def test_a_partial_is_planned_under_the_name_of_its_function():
     assert phalanx.plan(partial(scaled, factor=2.0), shape((8,))).name == "scaled"
 
 
+def test_keyword_arguments_are_those_of_the_function():
+    def scaled(x, *, factor, power):
+        return factor * x**power
+
+    f, factor = phalanx.jit(scaled, static_argnames="power"), shape((16, 1))
+    mesh = AbstractMesh((8,), ("data",))
+    there = phalanx.ShapeDtypeStruct((16, 1), F32, sharding=NamedSharding(mesh, P("data")))
+    for given, size in ((factor, 64), (there, 8)):
+        found = phalanx.plan(f, shape((16, 4)), mesh=mesh, in_shardings=P("data"), factor=given, power=3)
+        assert {b.name: b.bytes for b in found.memory.largest if b.kind == "argument"} == {"x": 32, "factor": size}
+
+
+def test_a_machine_of_any_memory_has_no_capacity():
+    endless = Machine("endless", memory=np.inf, flops={32: 1e11}, bandwidth=1e10, link=Link(1e9, 1e-6))
+    found = phalanx.plan(jnp.sin, shape((8,)), target=endless)
+    assert found.memory.capacity is None and json.loads(found.to_json())["memory"]["capacity"] is None
+
+
 def test_arrays_are_planned_by_their_types_and_other_leaves_stay():
     x = phalanx.device_put(np.ones((16, 4), F32), NamedSharding(auto_mesh(SIZES, NAMES), P("data")))
     f = phalanx.jit(lambda x, k: phalanx.pure_callback(np.sin, x, x) * k)
@@ -350,6 +368,15 @@ def test_what_cannot_be_planned_is_an_error():
         "  Fix: plan a smaller mesh with the same shards, since what a device needs depends on these; or install the "
         "compiler of the target with pip install phalanx[plan-gpu] or phalanx[plan-tpu]."
     )
+    with pytest.raises(ArgumentTypeError) as error:
+        phalanx.plan(jnp.sin, x, mesh={"data": 4})
+    assert message(error) == (
+        "plan, argument mesh: expected a Mesh or an AbstractMesh, got {'data': 4}.\n"
+        '  Fix: write AbstractMesh((1024, 8), ("data", "model")), with the sizes and the names of the axes.'
+    )
+    with pytest.raises(ArgumentTypeError) as error:
+        compare(None, None)
+    assert message(error) == "compare, argument a: expected a Plan, got None.\n  Fix: pass results of phalanx.plan."
     with pytest.raises(ArgumentError) as error:
         phalanx.plan(jnp.sin, x, target="abacus")
     assert message(error) == (

@@ -304,3 +304,9 @@ def test_a_loop_over_slices_needs_whole_operands():
     assert "pass operand 0 of scan" in error.value.fix
     fixed = phalanx.jit(lambda x: f(constrain(x, GRID)), communication="asked")
     assert [c.cause for c in collectives(fixed, ROWS)] == ["asked"]
+
+
+def test_the_error_of_an_eager_index_names_what_the_user_wrote():
+    x = phalanx.device_put(np.ones((8, 8), np.float32), NamedSharding(GRID, P("x")))
+    with communication("implied"), pytest.raises(ShardingError, match=r"^communication of getitem: "):
+        x[0]

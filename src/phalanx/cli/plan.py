@@ -7,6 +7,7 @@ and its arguments, whose shardings are over this mesh. Called by `phalanx.cli`; 
 from __future__ import annotations
 
 import argparse
+import inspect
 import runpy
 import sys
 from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "program", metavar="SCRIPT:NAME", help="a function that takes the mesh and returns (function, *arguments)"
     )
-    parser.add_argument("--mesh", required=True, help="names and sizes of the axes, as in data=1024,model=8")
+    parser.add_argument("--mesh", required=True, help="names and sizes of the axes, as in data=1024,model=8, or 1024x8")
     parser.add_argument("--target", help="the machine, such as h100 or v5p")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the plan as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the plan as an HTML page")
@@ -42,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         axes = parse_mesh_axes(args.mesh)
         mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
-        fun, *arguments = _load(args.program)(mesh)
+        fun, *arguments = _call(args.program, mesh)
         found = plan(fun, *arguments, mesh=mesh, target=args.target)
     except PhalanxError as error:
         print(error, file=sys.stderr)
@@ -52,6 +53,27 @@ def run(argv: Sequence[str]) -> int:
         if path is not None:
             path.write_text(text())
     return 1 if found.memory.excess else 0
+
+
+def _call(program: str, mesh: AbstractMesh) -> tuple[Any, ...]:
+    """What the function of a script returns for a mesh: the function to plan and its arguments."""
+    planned, name = _load(program), program.rpartition(":")[2]
+    try:
+        inspect.signature(planned).bind(mesh)
+    except TypeError:
+        got = f"a function with the parameters {inspect.signature(planned)}"
+    else:
+        found = planned(mesh)
+        if isinstance(found, tuple) and found and callable(found[0]):
+            return found
+        got = f"a function that returns a {type(found).__name__}"
+    raise ArgumentError(
+        "SCRIPT:NAME",
+        expected=f"that {name} takes the mesh and returns a tuple of the function to plan and its arguments",
+        got=got,
+        fix=f"write a function in the script such as planned(mesh), which returns ({name}, *arguments) with a "
+        "ShapeDtypeStruct and its sharding over the mesh for each array, and name it",
+    )
 
 
 def _load(program: str) -> Callable[[AbstractMesh], tuple[Any, ...]]:

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -72,6 +73,7 @@ def compile_offline(
     propagate_to_outputs: Sequence[bool],
     num_callbacks: int = 0,
     options: Mapping[str, Any] | None = None,
+    on_start: Callable[[subprocess.Popen[bytes]], object] | None = None,
 ) -> OfflineProgram:
     """Compile a module for devices that need not be attached.
 
@@ -85,6 +87,7 @@ def compile_offline(
       propagate_to_outputs: as in `compiler.compile_module`.
       num_callbacks: the number of Python callbacks of the program.
       options: XLA's options by name.
+      on_start: called with the child process, which another thread may end.
 
     Returns:
       The compiled program.
@@ -103,6 +106,8 @@ def compile_offline(
         "options": dict(options or {}),
     }
     with tempfile.TemporaryFile() as said, start_child(__name__, stderr=said) as child:
+        if on_start is not None:
+            on_start(child)
         try:
             child.stdin.write(json.dumps(order).encode() + b"\n" + code)  # type: ignore[union-attr]
             child.stdin.flush()  # type: ignore[union-attr]

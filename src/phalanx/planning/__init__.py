@@ -6,7 +6,7 @@ also has the machines to plan for and the comparison of plans.
 
 from phalanx.engine.offline_compiler import OfflineCompileError as OfflineCompileError
 from phalanx.engine.public_namespace import publish as _publish
-from phalanx.planning.auto_choice import AutoChoice as AutoChoice
+from phalanx.planning.chosen_shardings import AutoChoice as AutoChoice
 from phalanx.planning.machines import Link as Link, Machine as Machine
 from phalanx.planning.plan_comparison import (
     ComparedCollective as ComparedCollective,

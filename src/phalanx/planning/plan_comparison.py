@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from phalanx.core import ArgumentTypeError
 from phalanx.planning.plan_record import Plan
 from phalanx.planning.plan_report import Bytes, Seconds, format_source, format_table, format_title
 
@@ -78,6 +79,9 @@ def compare(a: Plan, b: Plan) -> Comparison:
     Returns:
       The comparison, with the collectives of both joined by line, kind and axes.
 
+    Raises:
+      ArgumentTypeError: `a` or `b` is not a plan.
+
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
       >>> from phalanx.sharding import AbstractMesh, P
@@ -88,6 +92,11 @@ def compare(a: Plan, b: Plan) -> Comparison:
       >>> [(c.kind, c.bytes) for c in compare(small, large).collectives]
       [('all-reduce', (4, 4))]
     """
+    for name, plan in (("a", a), ("b", b)):
+        if not isinstance(plan, Plan):
+            raise ArgumentTypeError(
+                f"compare, argument {name}", expected="a Plan", got=plan, fix="pass results of phalanx.plan"
+            )
     found: dict[tuple[Any, ...], list[list[Any]]] = {}
     for side, plan in enumerate((a, b)):
         for c in plan.collectives:

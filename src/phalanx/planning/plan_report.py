@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.planning.planned_arrays import PlannedArray
 from phalanx.sharding import PartitionSpec
+from phalanx.spmd.communication_causes import UNASKED
 
 if TYPE_CHECKING:
     from phalanx.planning.plan_record import Plan
@@ -67,7 +68,10 @@ def describe_communication(plan: Plan) -> str:
     total = len(plan.collectives)
     if not total:
         return "none"
-    return f"{total} collective{'s' if total > 1 else ''}, {Bytes(plan.collectives.bytes)} in one run"
+    unasked = [c for c in plan.collectives if c.cause == UNASKED]
+    sent = Bytes(sum(c.bytes * c.executions for c in unasked))
+    rest = f", of which the program did not ask for {len(unasked)}, {sent}" if unasked else ""
+    return f"{total} collective{'s' if total > 1 else ''}, {Bytes(plan.collectives.bytes)} in one run{rest}"
 
 
 def describe_time(plan: Plan) -> str:

@@ -7,12 +7,13 @@ program is text, from which the other files of this package read its memory, com
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from phalanx.core import ArgumentError, MissingExtraError, PhalanxError, ShapeDtypeStruct
+from phalanx.core import ArgumentError, ArgumentTypeError, MissingExtraError, PhalanxError, ShapeDtypeStruct
 from phalanx.engine.compile_only_devices import MAX_CPU_DEVICES, Topology, is_installed
 from phalanx.engine.hlo_collectives import find_communication
 from phalanx.engine.hlo_parser import HloModule
@@ -32,7 +33,7 @@ from phalanx.spmd.communication_causes import CauseFinder
 from phalanx.spmd.jit import jit
 from phalanx.spmd.sharding_resolution import resolve_prefix_shardings
 from phalanx.spmd.stages import Lowered
-from phalanx.tree import tree_flatten, tree_unflatten
+from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 _EXTRAS = {"cuda": "plan-gpu", "tpu": "plan-tpu"}
 _NOTES = {
@@ -60,6 +61,7 @@ def plan(
     in_shardings: Any = None,
     target: str | Machine | None = None,
     compiler: str | None = None,
+    **kwargs: Any,
 ) -> Plan:
     """Plan a function on a mesh whose devices need not exist here: memory, communication and time of each device.
 
@@ -75,6 +77,8 @@ def plan(
         the program fits. None and "cpu" plan for CPU devices.
       compiler: "cuda" or "tpu" for the compiler of the target, or "cpu" for XLA for CPUs in its place; by default the
         first of them that is installed.
+      **kwargs: keyword arguments of the function, which keep their own shardings. `functools.partial` passes one that
+        has the name of a parameter of `plan`.
 
     Returns:
       The plan.
@@ -83,6 +87,7 @@ def plan(
       PlanError: the mesh has more devices than the compiler takes.
       OfflineCompileError: the compiler failed.
       ArgumentError: the target or the compiler is unknown.
+      ArgumentTypeError: `mesh` is not a mesh.
       MissingExtraError: the compiler is not installed.
 
     Examples:
@@ -95,9 +100,16 @@ def plan(
       >>> found.memory.arguments, [(c.kind, c.bytes, c.axes) for c in found.collectives]
       (262144, [('all-reduce', 65536, ('model',))])
     """
+    if mesh is not None and not isinstance(mesh, Mesh | AbstractMesh):
+        raise ArgumentTypeError(
+            "plan, argument mesh",
+            expected="a Mesh or an AbstractMesh",
+            got=mesh,
+            fix='write AbstractMesh((1024, 8), ("data", "model")), with the sizes and the names of the axes',
+        )
     machine = find_machine(target)
     platform = choose_platform(machine, compiler)
-    lowered = _lower(fun, args, mesh, in_shardings, platform)
+    lowered = _lower(fun, args, kwargs, mesh, in_shardings, platform)
     num_devices = len(lowered.program.devices)
     if platform == "cpu" and num_devices > MAX_CPU_DEVICES:
         raise PlanError(
@@ -134,7 +146,7 @@ def read_plan(lowered: Lowered, answer: OfflineProgram, machine: Machine | None,
         reading.on_target(),
         answer,
         names if kept is None else [names[i] for i in kept],
-        int(machine.memory) if machine is not None and machine is not HOST else None,
+        int(machine.memory) if machine is not None and math.isfinite(machine.memory) else None,
     )
     notes = _NOTES.get(platform, ())
     if machine is not None and is_replaced:
@@ -188,14 +200,20 @@ def choose_topology(machine: Machine | None, platform: str, num_devices: int) ->
 
 
 def _lower(
-    fun: Callable[..., Any], args: tuple[Any, ...], mesh: Mesh | AbstractMesh | None, specs: Any, platform: str
+    fun: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    mesh: Mesh | AbstractMesh | None,
+    specs: Any,
+    platform: str,
 ) -> Lowered:
     """Lower a function for a platform, with shardings of its arguments over a mesh."""
     leaves, tree = tree_flatten(args)
     with use_mesh(mesh) if mesh is not None else contextlib.nullcontext():
         declared = resolve_prefix_shardings(specs, args, "plan, in_shardings")
         shapes = [_place(x, sharding, mesh) for x, sharding in zip(leaves, declared, strict=True)]
-        traced = (fun if hasattr(fun, "trace") else jit(fun)).trace(*tree_unflatten(tree, shapes))
+        named = tree_map(lambda x: _place(x, None, mesh), kwargs)
+        traced = (fun if hasattr(fun, "trace") else jit(fun)).trace(*tree_unflatten(tree, shapes), **named)
         return traced.lower(lowering_platforms=(platform,))
 
 

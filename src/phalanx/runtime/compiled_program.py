@@ -175,8 +175,12 @@ class LoweredProgram:
             is_cacheable=module.is_self_contained and not module.inspections,
         )
 
-    def compile_offline(self, topology: Topology, options: dict | None = None) -> offline_compiler.OfflineProgram:
+    def compile_offline(
+        self, topology: Topology, options: dict | None = None, on_start: Callable[[Any], object] | None = None
+    ) -> offline_compiler.OfflineProgram:
         """Compile in another process for devices that need not be attached, of the platform it is lowered for.
+
+        `on_start` is called with that process.
 
         Raises:
           ShardingError: the program calls back into this process with the shardings that the compiler chooses.
@@ -199,6 +203,7 @@ class LoweredProgram:
             propagate_to_outputs=[s is None for s in self.out_shardings],
             num_callbacks=len(module.host_callbacks),
             options=(_QUICK if topology.platform == "cpu" else {}) | (options or {}),
+            on_start=on_start,
         )
 
     def _report(self, inspection: Inspection) -> None:

@@ -461,16 +461,19 @@ class Lowered(_LaterStage):
             )
         return traced.lower_for(traced.argument_types(), absent=transfer.replicated_sharding(devices)).program
 
-    def compile_offline(self, topology: Topology) -> offline_compiler.OfflineProgram:
+    def compile_offline(
+        self, topology: Topology, on_start: Callable[[Any], object] | None = None
+    ) -> offline_compiler.OfflineProgram:
         """Compile the program in another process for devices that need not be attached.
 
         Args:
           topology: the devices, of the platform that the program is lowered for.
+          on_start: called with the process, which another thread may end.
 
         Returns:
           The compiler's answer, which can be read, but not run.
         """
-        return self.program.compile_offline(topology, self._traced.compiler_options)
+        return self.program.compile_offline(topology, self._traced.compiler_options, on_start)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text.

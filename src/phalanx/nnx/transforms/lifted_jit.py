@@ -134,7 +134,7 @@ class Lowered(_Stage):
     """A function of modules as StableHLO for given devices and shardings: the second stage."""
 
     program, fun_name = _forward("program", "fun_name")  # for `phalanx.plan`
-    input_paths, compile_offline = _forward("input_paths", "compile_offline")
+    input_paths, compile_offline, auto = _forward("input_paths", "compile_offline", "auto")
 
     def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Compiled:
         """Compile the function: the third stage."""

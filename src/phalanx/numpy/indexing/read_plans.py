@@ -125,7 +125,7 @@ class ReadPlan:
     __slots__ = ()
 
     def __call__(self, x: Array, arrays: list) -> Any:
-        return _read(x, arrays, self) if state.trace is None else self.read(x, arrays)
+        return getitem(x, arrays, self) if state.trace is None else self.read(x, arrays)
 
     def read(self, x: Array, arrays: list) -> Any:
         """Apply the operations of the plan."""
@@ -394,7 +394,7 @@ def widest_index_dtype(arrays: Sequence[Any]) -> np.dtype:
 
 
 @eager_jit(static_argnames=("plan",))
-def _read(x: Array, arrays: list, plan: ReadPlan) -> Any:
+def getitem(x: Array, arrays: list, plan: ReadPlan) -> Any:
     return plan.read(x, arrays)
 
 
