@@ -300,7 +300,7 @@ def measure(model: str, mesh_name: str, most: int) -> list[str]:
     by_hand = steps["by hand"]
     cells = [model, mesh_name, _us(own), f"{_us(steps[usual])} ({usual})", _us(by_hand), _us(known)]
     cells += [f"{own / min(steps[usual], by_hand):.3f}", f"{own / known:.3f}", f"{sum(solving):.1f}"]
-    return [*cells, *_measure_limit(model, mesh, choice), _compare_values(model, mesh)]
+    return [*cells, *_measure_limit(model, mesh, choice), _compare_values(model, mesh, choice)]
 
 
 def _us(seconds: float) -> str:
@@ -318,13 +318,13 @@ def _measure_limit(model: str, mesh: Mesh | AbstractMesh, free: AutoChoice) -> t
     return f"{sum(solving):.1f}", f"{tight.plan.memory.peak / limit:.2f}"
 
 
-def _compare_values(model: str, mesh: Mesh | AbstractMesh) -> str:
+def _compare_values(model: str, mesh: Mesh | AbstractMesh, choice: AutoChoice) -> str:
     """The largest difference from one device, relative to the largest value of an array; "-" if nothing can run."""
     if isinstance(mesh, AbstractMesh):
         return "-"
     fun, args, _ = MODELS[model]()
     values = values_of(args)
-    out, expected = trace(model, mesh).lower().compile()(*values), phalanx.jit(fun)(*values)
+    out, expected = trace(model, mesh).with_shardings(choice).lower().compile()(*values), phalanx.jit(fun)(*values)
     pairs = zip(phalanx.tree.leaves(out), phalanx.tree.leaves(expected), strict=True)
     return f"{max(float(abs(np.asarray(y) - z).max() / max(abs(np.asarray(z)).max(), 1e-30)) for y, z in pairs):.0e}"
 

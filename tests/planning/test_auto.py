@@ -440,3 +440,27 @@ def test_modules_have_the_choice_on_their_stage():
     model, mesh = nnx.Linear(64, 256, rngs=nnx.Rngs(0)), auto_mesh((4,), "x")
     forward = nnx.jit(lambda model, x: model(x), in_shardings=(None, AUTO(mesh)), out_shardings=AUTO(mesh))
     assert forward.lower(model, shape(512, 64)).auto.plan.time is not None
+
+
+def test_a_candidate_splits_the_batch_over_the_outer_axes_and_all_else_over_the_innermost():
+    search = make_search("transformer", make_mesh("4x2"))
+    plain, constrained = search._solve_tensor_parallel()
+    state, tokens = plain.in_specs
+    assert tokens == P("data")
+    split = {axis for spec in phalanx.tree.leaves(state) for axes in spec.axes_per_dim(5) for axis in axes}
+    assert split == {"model"} and constrained.num_constraints > 0
+    assert state["params"]["layers"]["qkv"] == state["mean"]["layers"]["qkv"] == P(None, None, None, "model")
+
+
+@pytest.mark.parametrize("out", [P("a"), P(None, "b"), P()])
+def test_the_time_of_given_shardings_does_not_depend_on_the_order_of_the_axes(out):
+    mesh = AbstractMesh((4, 2), ("a", "b"))
+    place = lambda *spec: NamedSharding(mesh, P(*spec))
+    product = phalanx.jit(jnp.matmul, in_shardings=(place("a", "b"), place("b")), out_shardings=place(*out))
+    traced = product.trace(shape(64, 128), shape(128, 32))
+    search = auto_choice.Search(traced, AUTO(mesh, target="h100"), mesh, [None] * 2)
+    seconds = []
+    for reverse in (False, True):
+        solver = search._make_solver([("a",), ("b",)])
+        seconds.append(solver.solve(sorted(solver.axes, key=lambda axis: axis.name, reverse=reverse)).seconds)
+    assert seconds[0] == pytest.approx(seconds[1], rel=1e-3) and min(seconds) > 0

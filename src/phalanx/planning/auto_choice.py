@@ -7,6 +7,7 @@ never worse by plan than the usual shardings, or than those of the given argumen
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -98,6 +99,7 @@ class Search:
                 solutions.append((solver, solver.solve(order)))
                 axes = " and ".join("x".join(map(str, a.name)) for a in order)
                 candidates += self._make_solved(*solutions[-1], f"solved over {axes}" if axes else "solved")
+        candidates += self._solve_tensor_parallel()
         self.plans.add([*candidates, *self._usual()])
         self._fit(solutions)
         return self._best()
@@ -134,6 +136,27 @@ class Search:
                 fixed.setdefault(o.results[0], _dims_of(o.eqn.params["sharding"], len(o.results[0].shape)))
         axes = measure_axes(self._mesh.shape, self._machine, grouping)
         return Solver(graph, self._machine, axes, fixed, None, time.monotonic() + self._mark.time_limit)
+
+    def _solve_tensor_parallel(self) -> list[AutoChoice]:
+        """Solve with batch dimensions alone over the outer axes, and all others over the innermost one.
+
+        The solver knows neither what XLA fuses nor where it combines collectives, and so may prefer to split weights
+        over slow links where that does not pay.
+        """
+        names = [name for name, size in self._mesh.shape.items() if size > 1]
+        state, (outer, inner) = set(self._state.values()), (tuple(names[:-1]), tuple(names[-1:]))
+        parts = math.prod(self._mesh.shape[name] for name in outer)
+        data = [i for i, (_, a) in enumerate(self._inputs) if i not in state and self._is_auto[i] and a.ndim]
+        shapes = [self._inputs[i][1].shape for i in data]
+        if not (names and state and data) or any(shape[0] % parts for shape in shapes):
+            return []
+        solver = self._make_solver([group for group in (outer, inner) if group])
+        values = [solver.graph.inputs[i] for i in data]
+        solver.fixed |= {v: (outer, *((),) * (len(v.shape) - 1)) for v in values}
+        batch = solver.list_batch_dims(values)
+        solver.forbidden = {inner: batch, outer: solver.list_dims() - batch}
+        order = sorted(solver.axes, key=lambda axis: axis.name == inner)
+        return self._make_solved(solver, solver.solve(order), f"solved tensor parallel over {inner[0]}")
 
     def _make_solved(self, solver: Solver, solution: Solution, name: str) -> list[AutoChoice]:
         """A solution without its shardings inside the program, where the compiler propagates its own, and with them."""

@@ -40,7 +40,6 @@ _GAP = 5e-3  # The plans of the candidates decide, so that a proof of the optimu
 
 AxisNames = tuple[Hashable, ...]  # of mesh axes that count as one
 DimClass = Any  # the representative of a class of dimensions
-Specs = Mapping[Value, Sequence[tuple[Hashable, ...]]]
 
 
 class Axis(NamedTuple):
@@ -91,6 +90,10 @@ class _Milp:
         self.is_integer.append(is_integer)
         self.upper.append(upper)
         return len(self.costs) - 1
+
+    def fix_variable(self, cost: float) -> None:
+        """Add a cost that does not depend on the variables, so that the gap is a part of the complete time."""
+        self.add_row([(self.add_variable(cost, is_integer=False), 1.0)], 1.0, 1.0)
 
     def add_row(self, terms: Sequence[tuple[int, float]], low: float, high: float) -> None:
         """Require low <= sum of coefficient x variable <= high."""
@@ -146,7 +149,7 @@ class Solution:
 
     Attributes:
       split: for each axis the classes that it splits.
-      seconds: saved by splitting work, as a negative number, plus the time of all communication.
+      seconds: of all operations and all communication.
     """
 
     split: dict[AxisNames, set[DimClass]]
@@ -164,15 +167,17 @@ class Solver:
       fixed: values whose shardings are given.
       memory: the bytes that a device has; None for no limit.
       deadline: until when to search, on the clock of `time.monotonic`.
+      forbidden: for an axis, classes of dimensions that it does not split, nor work over them.
     """
 
     graph: ProgramGraph
     machine: Machine
     axes: Sequence[Axis]
-    fixed: Specs
+    fixed: dict[Value, Sequence[AxisNames]]
     memory: float | None
     deadline: float
-    _sent: dict[AxisNames, list[tuple[Value, float]]] = field(default_factory=dict)
+    forbidden: Mapping[AxisNames, Set[DimClass]] = field(default_factory=dict)
+    _sent: dict[AxisNames, list[tuple[Value, float, float]]] = field(default_factory=dict)
     _solved: dict[Hashable, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -228,13 +233,7 @@ class Solver:
                 if found is None:  # out of time
                     return best if math.isfinite(best.seconds) else Solution(current, 0.0)
                 current[axis.name], seconds = found
-            seconds += sum(
-                coefficient * self._held_bytes(v, current, {name})
-                for name, sent in self._sent.items()
-                if name != axis.name
-                for v, coefficient in sent
-            )
-            if seconds >= best.seconds * (1 - 1e-6 * np.sign(best.seconds)):
+            if seconds >= best.seconds * (1 - 1e-6):
                 break
             best = Solution({name: set(split) for name, split in current.items()}, seconds)
         return best
@@ -243,6 +242,22 @@ class Solver:
         """The axes that split each dimension of a value."""
         chosen = solution.split.items()
         return [tuple(n for name, split in chosen if c in split for n in name) for c in self._classes[value]]
+
+    def list_dims(self) -> set[DimClass]:
+        """The classes of dimensions of all values."""
+        return {c for classes in self._classes.values() for c in classes}
+
+    def list_batch_dims(self, values: Sequence[Value]) -> set[DimClass]:
+        """The first dimensions of values, and those that operations split with them, such as those of activations."""
+        found = {self._classes[v][0] for v in values if v.shape}
+        size = 0
+        while len(found) > size:
+            size = len(found)
+            for o in self.graph.operations:
+                dims = [(self._classes[v][d], name) for v, d, name in o.named_dims()]
+                names = {name for c, name in dims if c in found}
+                found.update(c for c, name in dims if name in names)
+        return found
 
     def estimate_memory(self, solution: Solution) -> float:
         """The bytes of a device at the peak, by the solver's model."""
@@ -269,7 +284,7 @@ class Solver:
         x = problem.solve(self.deadline - time.monotonic())
         if x is None:
             return None
-        self._sent[axis.name] = [(v, c) for v, c in problem.find_sent(x) if c]
+        self._sent[axis.name] = problem.find_sent(x)
         return {c for c, i in problem.split.items() if x[i] > 0.5}, float(np.dot(problem.milp.costs, x))
 
 
@@ -286,16 +301,21 @@ class _AxisProblem:
             for c in split:
                 parts[c] = parts.get(c, 1) * sizes[name]
         self._class_parts = parts
+        self._before = 0.0  # the seconds of a run if this axis splits nothing
         self._local = {v: solver._held_bytes(v, others) for v in solver.graph.values}
         self._saved: dict[int, float] = {}  # the part of the work, or of a value, that a variable saves
-        found = {c: self._measure_split(sizes, parts.get(c, 1)) for c, sizes in solver._sizes.items()}
+        self._forbidden = solver.forbidden.get(axis.name, frozenset())
+        sizes_of = {c: sizes for c, sizes in solver._sizes.items() if c not in self._forbidden}
+        found = {c: self._measure_split(sizes, parts.get(c, 1)) for c, sizes in sizes_of.items()}
         self.split = {c: self._add_split(saved) for c, saved in found.items() if saved}
-        self._collectives: list[tuple[Value, float, int]] = []  # a value, seconds per byte, and the variable that sends
+        # A value, the seconds per byte and of the messages, and the variable that sends it.
+        self._collectives: list[tuple[Value, float, float, int]] = []
         self._gathers: dict[tuple[tuple[Value, ...], int], tuple[int, int]] = {}
         for v in solver.graph.values:
             self._split_once(v)
         self._fix()
         self._count_costs(others)
+        self.milp.fix_variable(self._before)
         self._excess = None if memory is None else self._limit_memory(memory)
 
     def _count_costs(self, others: Mapping[AxisNames, set[DimClass]]) -> None:
@@ -308,16 +328,18 @@ class _AxisProblem:
             self._lower_cost(v, _PREFER_SMALL * self._local[v] / solver.machine.bandwidth)
         for name, sent in solver._sent.items():
             if name != self._axis.name:
-                for v, coefficient in sent:
-                    self._lower_cost(v, coefficient * solver._held_bytes(v, others, {name}))
+                for v, per_byte, latency in sent:
+                    seconds = per_byte * solver._held_bytes(v, others, {name})
+                    self._before += seconds + latency
+                    self._lower_cost(v, seconds)
 
     def solve(self, seconds: float) -> np.ndarray | None:
         """The best point that is found in that time; None if there is none."""
         return self.milp.solve(seconds) if self._excess is None else self.milp.solve_with_slack(self._excess, seconds)
 
-    def find_sent(self, x: np.ndarray) -> list[tuple[Value, float]]:
-        """The values that this axis communicates, with the seconds per byte."""
-        return [(v, coefficient * x[i]) for v, coefficient, i in self._collectives]
+    def find_sent(self, x: np.ndarray) -> list[tuple[Value, float, float]]:
+        """The values that this axis communicates, with the seconds per byte and those of the messages."""
+        return [(v, per_byte * x[i], latency * x[i]) for v, per_byte, latency, i in self._collectives if x[i]]
 
     def _measure_split(self, sizes: Set[int], parts: int) -> float:
         """Which part of dimensions of these sizes, split into parts, the axis takes from a device; 0 if it cannot.
@@ -366,6 +388,7 @@ class _AxisProblem:
         sizes = {name: v.shape[d] for v, d, name in o.named_dims()}
         shares = math.prod(max(n, 1) / math.ceil(max(n, 1) / self._name_parts(o, name)) for name, n in sizes.items())
         seconds = o.trips * max(machine.contraction_seconds(flops / shares, bits), moved / machine.bandwidth)
+        self._before += seconds
         for i in chosen:
             self.milp.costs[i] -= seconds * self._saved[i]
 
@@ -377,6 +400,8 @@ class _AxisProblem:
         """Whether the axis can split the work of an operation over a name."""
         rule = o.rule
         if name in rule.whole or rule.reduced.get(name, "sum") not in _COMBINED:
+            return False
+        if any(self._solver._classes[v][d] in self._forbidden for v, d, n in o.named_dims() if n == name):
             return False
         # Results that are not partial must be split as the work is.
         for v, names in zip(o.results, rule.results, strict=True):
@@ -450,7 +475,7 @@ class _AxisProblem:
     def _send(self, v: Value, variable: int, per_byte: float, latency: float) -> None:
         """Count the seconds that a variable costs, since a value is sent."""
         self.milp.costs[variable] += per_byte * self._local[v] + latency
-        self._collectives.append((v, per_byte, variable))
+        self._collectives.append((v, per_byte, latency, variable))
 
     def _reduce(
         self, values: Sequence[Value], names: Sequence[Hashable], work: Mapping[Hashable, int], reducing: Sequence[int],
