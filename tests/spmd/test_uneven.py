@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import sys
+from collections import Counter
 
 import hypothesis.strategies as st
 import numpy as np
@@ -274,11 +276,78 @@ def test_arguments_and_results_are_padded_as_declared(mesh):
     ) == (1, 5)
 
 
-def test_even_programs_have_no_padding(mesh):
+EVEN_TEXT = """\
+module @jit_step attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["x"=8]>
+  func.func public @main(%arg0: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> (tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}, tensor<2x64xf32>) {
+    %0 = stablehlo.tanh %arg0 : tensor<16x8xf32>
+    %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<16x8xf32>) -> tensor<8x16xf32>
+    %2 = stablehlo.reshape %0 : (tensor<16x8xf32>) -> tensor<2x64xf32>
+    %3 = sdy.sharding_constraint %1 <@mesh, [{}, {"x"}]> : tensor<8x16xf32>
+    return %3, %2 : tensor<8x16xf32>, tensor<2x64xf32>
+  }
+}
+"""
+
+
+def test_even_programs_are_lowered_without_a_trace_of_padding(mesh):
+    def step(x):
+        y = jnp.tanh(x)
+        return y.T, y.reshape(2, 64)
+
     x = phalanx.device_put(values(16, 8), NamedSharding(mesh, P("x")))
-    f = phalanx.jit(lambda x: jnp.tanh(x) @ x.T, out_shardings=NamedSharding(mesh, P(None, "x")))
-    for text in (f.lower(x).as_text(), phalanx.jit(jnp.tanh).lower(x).as_text()):
-        assert "stablehlo.slice" not in text and "stablehlo.pad" not in text and "InspectSharding" not in text
+    columns = NamedSharding(mesh, P(None, "x"))
+    assert phalanx.jit(step, out_shardings=(columns, None)).lower(x).as_text().strip() == EVEN_TEXT.strip()
+    # Gradients, updates in batches, and convolutions in groups have their own rules for uneven sizes.
+    convolve = lambda x: lax.conv_general_dilated(
+        x[:, :, None], jnp.ones((3, 1, 4)), (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
+    )
+    for f in (jnp.tanh, phalanx.grad(lambda x: jnp.sin(jnp.sort(x, 1)).sum()), lambda x: convolve(x).reshape(16, -1)):
+        text = phalanx.jit(f).lower(x).as_text()
+        assert "stablehlo.pad" not in text and "InspectSharding" not in text
+
+
+def count_calls(function, *args):
+    """The Python functions that a call enters, by name."""
+    names = Counter()
+    sys.setprofile(lambda frame, event, _: names.update([frame.f_code.co_qualname] if event == "call" else []))
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+def test_calls_of_compiled_programs_enter_no_function_for_padding(mesh):
+    rows = NamedSharding(mesh, P("x"))
+    calls = []
+    for size in (16, 17):
+        x = phalanx.device_put(values(size, 8), rows)
+        f = phalanx.jit(lambda x: jnp.tanh(x) * 2)
+        for _ in range(3):
+            f(x)
+        calls.append(count_calls(f, x))
+    assert calls[0] == calls[1] and sum(calls[0].values()) < 10
+    assert not [name for name in calls[0] if "pad" in name or "aval" in name]
+
+
+def test_results_that_do_not_divide_are_not_replicated_in_even_programs(mesh):
+    value = values(16, 3)
+    x = phalanx.device_put(value, NamedSharding(mesh, P("x")))
+    for f in (
+        lambda x: x[:7],
+        lambda x: jnp.concatenate([x, x[:1]]),
+        lambda x: jnp.diff(x, axis=0),
+        lambda x: jnp.tanh(phalanx.jit(lambda x: x[3:])(x)),
+    ):
+        for y in (f(x), phalanx.jit(f)(x)):
+            np.testing.assert_allclose(y, f(value), rtol=1e-6)
+            assert y.sharding is x.sharding and largest_shard(y) == np.prod(y.sharding.shard_shape(y.shape))
+    assert (x.T @ x).sharding.is_fully_replicated and x.sum(0).sharding.is_fully_replicated
+    shifted = phalanx.jit(lambda x: x[1:])
+    assert collectives(shifted, x).bytes == value[:1].nbytes  # a row from the next device
+    text = shifted.lower(x).as_text()
+    assert "InspectSharding" not in text and text.count("stablehlo.pad") == 1
 
 
 SHAPED = {

@@ -297,6 +297,14 @@ def lower(
             chooses_results=chooses_results and is_attached,
             names_requests=names_requests,
         )
+    if module.split_results:
+        given = dict.fromkeys((s, v.aval.ndim) for v, s in zip(program.invars, in_shardings, strict=True))
+        out_shardings = [
+            reorder_devices(_as_input(given, module.split_results[i], v.aval.ndim), devices, v.aval.ndim)
+            if i in module.split_results
+            else s
+            for i, (v, s) in enumerate(zip(program.outvars, out_shardings, strict=True))
+        ]
     if config.dump_ir_to:
         _dump(module, config.dump_ir_to, name)
     _warn_of_large_constants(constants, name)

@@ -47,19 +47,23 @@ from phalanx.runtime.operation_builder import OperationBuilder
 from phalanx.runtime.padding import add_padding, remove_padding
 from phalanx.runtime.reshard_lowering import SLICED_FROM, align_operands, infer_result_sharding, reshard_to
 from phalanx.runtime.shardy import sdy_sharding
+from phalanx.sharding import NamedSharding, PartitionSpec
 
 # The name, in the metadata of a compiled program, of the resharding of results to declared shardings.
 OUT_SHARDINGS = "out_shardings"
 
 
 class SpecialLowering(Protocol):
-    """Lowering of equations that take the place of their primitive's `lower` rule."""
+    """Lowering of equations that take the place of their primitive's `lower` rule, and the prediction of shardings."""
 
     def lower_on_keys(self, ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> Any:
         """Emit an operation on typed random keys; returns its result, or a list of results."""
 
     def lower_partitioned(self, ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> Any:
         """Emit an equation of a program for several devices; returns its result, or a list of results."""
+
+    def find_dim_sharding(self, module: ModuleContext, x: ir.Value, dim: int) -> Any:
+        """The predicted sharding of one dimension of an emitted value; None if it is not known to be sharded."""
 
 
 # The second module is loaded when the first program for several devices is lowered, so that others never wait for it.
@@ -392,13 +396,19 @@ def emit_function(
                 with module.location(None, OUT_SHARDINGS):
                     outputs[i] = reshard_to(ctx, outputs[i], physical_aval(v.aval), s)
         if is_public:
-            if module.has_uneven and module.is_partitioned:
-                _inspect_results(module, program, outputs, out_shardings)
+            if module.chosen_results is not None and module.is_partitioned:
+                if module.has_uneven:
+                    _inspect_results(module, program, outputs, out_shardings)
+                else:
+                    padded_outs |= _split_uneven_results(module, program, outputs, out_shardings)
             for i, padded in padded_outs.items():
                 outputs[i] = add_padding(ctx, outputs[i], physical_aval(program.outvars[i].aval).shape, padded)
             outputs = [
                 x if m is None else place_in_memory(x, m) for x, m in itertools.zip_longest(outputs, module.memories)
             ]
+            if module.split_results:
+                out_types = [x.type for x in outputs]
+                function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(in_types, out_types))
         func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
     return function
 
@@ -417,14 +427,44 @@ def _inspect_results(
     The results of an executable are sharded evenly: XLA replicates what does not divide. So the program is compiled
     twice, the second time with the shardings reported here as declared ones, for which results are padded.
     """
-    if module.chosen_results is None:
-        return
     for i, (v, s) in enumerate(zip(program.outvars, out_shardings, strict=True)):
         if s is None and v.aval.shape:
             module.chosen_results[i] = None
             notify = functools.partial(module.report_result, i)
             module.add_keepalive(notify)
             emit_sharding_inspection(outputs[i], notify)
+
+
+def _split_uneven_results(
+    module: ModuleContext, program: Jaxpr, outputs: Sequence[ir.Value], out_shardings: Sequence[Any]
+) -> dict[int, ShapedArray]:
+    """Choose shardings for results of an even program that do not divide, such as `x[1:]`: XLA would replicate these.
+
+    Returns:
+      The types of their padded buffers, by number; `module.split_results` has the shardings.
+    """
+    for i, (v, s) in enumerate(zip(program.outvars, out_shardings, strict=True)):
+        is_free = s is None and v.aval.type_sharding is None and physical_aval(v.aval) is v.aval
+        if is_free and any(n > 1 and n % module.num_partitions for n in v.aval.shape if type(n) is int):
+            sharding = _predict_sharding(module, outputs[i], v.aval.ndim)
+            if sharding is not None and sharding.padded_shape(v.aval.shape) != v.aval.shape:
+                module.split_results[i] = sharding
+    split = module.split_results
+    module.has_uneven |= bool(split)
+    return {i: buffer_aval(program.outvars[i].aval, sharding) for i, sharding in split.items()}
+
+
+def _predict_sharding(module: ModuleContext, x: ir.Value, ndim: int) -> NamedSharding | None:
+    """The sharding that the partitioner is expected to choose for a value; None if it is not known to be sharded."""
+    found = [special_lowering.find_dim_sharding(module, x, dim) for dim in range(ndim)]
+    first = next((s.sharding for s in found if s is not None), None)
+    if first is None or first.mesh.explicit_axes or first.mesh.size != module.num_partitions:
+        return None
+    dims: list[tuple] = []
+    for s in found:
+        is_free = s is not None and s.sharding.mesh is first.mesh and not any({*s.axes}.intersection(d) for d in dims)
+        dims.append(s.axes if is_free else ())
+    return NamedSharding(first.mesh, PartitionSpec.of_dims(dims)).canonical
 
 
 def _names_shardings(program: Jaxpr) -> bool:
@@ -505,6 +545,8 @@ def lower_jaxpr_to_module(
                 name = "jax.buffer_donor" if result is None else "tf.aliasing_output"
                 parameters[i][name] = ir.BoolAttr.get(True) if result is None else i32(result)
             function.attributes["arg_attrs"] = make_dict_array(parameters)
+        if out_shardings is not None:
+            out_shardings = [module.split_results.get(i, s) for i, s in enumerate(out_shardings)]
         if out_shardings is not None or any(memories[1]):
             function.attributes["res_attrs"] = make_dict_array(
                 annotate_memories(sharding_attributes(module, program.outvars, out_shardings), memories[1])

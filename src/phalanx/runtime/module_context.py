@@ -110,6 +110,7 @@ class ModuleContext:
         self.has_uneven = False  # whether a sharding that is known before partitioning does not divide its dimensions
         # The partitioner's shardings of results by number, None until they are reported; None if it is not asked.
         self.chosen_results: dict[int, Any] | None = None
+        self.split_results: dict[int, Any] = {}  # by number, shardings chosen for results that do not divide
         self.typed_shardings: dict[Any, Any] = {}  # of values that are constrained to the sharding in their type
         self.manual = manual  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # of collectives
