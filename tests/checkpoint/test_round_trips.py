@@ -4,12 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from phalanx.extend.random import define_prng_impl
 
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import checkpoint, random
 from phalanx.checkpoint import saving
 from phalanx.core import dtypes
+from phalanx.errors import CheckpointError
 from phalanx.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 pytest.importorskip("tensorstore")
@@ -79,6 +81,19 @@ def test_keys_over_explicit_axes_keep_their_sharding(tmp_path):
     assert loaded["keys"].sharding == tree["keys"].sharding
 
 
+def test_every_dtype_goes_from_any_mesh_to_any_other(tmp_path):
+    host = {dtype.name: np.arange(64).reshape(8, 8).astype(np.bool_).astype(dtype) for dtype in dtypes.supported}
+    with phalanx.enable_x64(True):
+        tree = {name: phalanx.device_put(host, shardings(name)["both"]) for name in SHAPES}
+        checkpoint.save(tmp_path, tree, wait=True)
+        for target in SHAPES:
+            loaded = checkpoint.load(tmp_path, shardings=shardings(target)["both"])
+            for source in SHAPES:
+                assert loaded[source].keys() == host.keys()
+                for name, x in loaded[source].items():
+                    assert x.dtype == host[name].dtype and np.asarray(x).tobytes() == host[name].tobytes()
+
+
 @pytest.mark.parametrize("name", sorted(dtype.name for dtype in dtypes.supported))
 def test_every_dtype_has_equal_bits(name, tmp_path):
     dtype = next(d for d in dtypes.supported if d.name == name)
@@ -108,6 +123,32 @@ def test_random_keys_draw_the_same_numbers_afterwards(impl, shape, tmp_path):
         assert loaded["typed"].dtype == keys.dtype and loaded["typed"].shape == shape
         np.testing.assert_array_equal(random.key_data(loaded["typed"]), random.key_data(keys))
         np.testing.assert_array_equal(loaded["raw"], random.key_data(keys))
+
+
+def test_keys_of_a_generator_of_the_user_need_it_in_like(tmp_path):
+    counter = define_prng_impl(
+        key_shape=(1,),
+        seed=lambda seed: jnp.uint32(seed)[None],
+        split=lambda key, shape: key + jnp.arange(math.prod(shape), dtype="uint32").reshape(*shape, 1),
+        random_bits=lambda key, width, shape: jnp.full(shape, key[0], f"uint{width}"),
+        fold_in=lambda key, data: key + data,
+        name="counter",
+    )
+    checkpoint.save(tmp_path, {"keys": random.split(random.key(7, impl=counter), 4), "n": 1}, wait=True)
+    rows = NamedSharding(mesh_of("2x2x2"), P("x"))
+    like = {"keys": random.split(random.key(0, impl=counter), 4), "n": 0}
+    for shardings in (None, {"keys": rows}):
+        keys = checkpoint.load(tmp_path, like, shardings=shardings)["keys"]
+        assert keys.dtype == like["keys"].dtype and random.bits(keys[2], (2,)).tolist() == [9, 9]
+    alone = checkpoint.load(tmp_path)
+    assert alone["n"] == 1 and random.key_data(alone["keys"]).tolist() == [[7], [8], [9], [10]]
+    with pytest.raises(CheckpointError) as caught:
+        random.bits(alone["keys"][0])
+    assert str(caught.value) == (
+        f"checkpoint.load, '{tmp_path / '0' / 'tree.json'}', leaf 'keys': expected keys of the generator 'counter' in like, "
+        "got none, so that their words alone are known.\n"
+        "  Fix: pass like=... with a key that random.key(0, impl=generator) makes."
+    )
 
 
 def keys_data(keys):

@@ -15,12 +15,14 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import checkpoint, nnx, optim
 from phalanx.checkpoint import saving, step_folders
+from phalanx.core import dtypes
 from phalanx.errors import CheckpointError, CheckpointSaveError, ProgramMismatchError
 from phalanx.sharding import Mesh, NamedSharding, P
 
 DEVICES = phalanx.devices()
 OWN, COUNT = phalanx.process_index(), phalanx.process_count()
 MESHES = [Mesh(np.array(DEVICES).reshape(shape), ("a", "b", "c")[: len(shape)]) for shape in ((8,), (4, 2), (2, 2, 2))]
+WIDE = [np.dtype(name) for name in ("int64", "uint64", "float64", "complex128")]  # need enable_x64
 W = np.arange(256 * 24, dtype=np.float32).reshape(256, 24)
 
 
@@ -38,6 +40,7 @@ def tree_on(mesh: Mesh, step: int = 1) -> dict:
         "whole": put(np.float32(step)),
         "uneven": put(W[:10, :7] + step, first, tuple(others) or None),
         "tiny": put(np.arange(16).astype(jnp.int4), (first, *others)),
+        **{d.name: put(np.ones((6, 5), bool).astype(d), first) for d in dtypes.supported if d not in WIDE},
         "keys": put(phalanx.random.split(phalanx.random.key(step), 8), first),
         "local": jnp.arange(3.0) * step,
         "host": np.arange(5) + step,

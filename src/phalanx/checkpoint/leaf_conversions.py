@@ -30,7 +30,7 @@ def check_dtype(record: LeafMetadata, wanted: Any, where: str) -> Any:
     Raises:
       CheckpointError: they cannot.
     """
-    if wanted == record.dtype:
+    if wanted == record.dtype or _has_same_words(wanted, record.dtype):
         return wanted
     is_key = record.is_key or not isinstance(wanted, np.dtype)
     if is_key or not 0 <= _kind_rank(record.dtype) <= _kind_rank(wanted):
@@ -41,6 +41,13 @@ def check_dtype(record: LeafMetadata, wanted: Any, where: str) -> Any:
             fix="give like this dtype, and convert the array after loading",
         )
     return wanted
+
+
+def _has_same_words(wanted: Any, dtype: Any) -> bool:
+    """Whether both are dtypes of random keys of one generator, by its name; it may be one of the user."""
+    if not (isinstance(wanted, KeyDtype) and isinstance(dtype, KeyDtype)):
+        return False
+    return (wanted.impl.name, wanted.key_shape) == (dtype.impl.name, dtype.key_shape)
 
 
 def _kind_rank(dtype: np.dtype) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from phalanx.core import (
     Tracer,
     dtypes,
 )
-from phalanx.random.prng_implementations import find_generator, generators
+from phalanx.random.prng_implementations import Generator, generators
 from phalanx.random.prng_keys import key_dtype
 from phalanx.runtime import Array
 from phalanx.runtime.array import deleted_error
@@ -195,10 +196,8 @@ def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
 def _keep_json(variable: Any) -> dict[str, Any]:
     kept = {}
     for name, value in variable.get_metadata().items():
-        try:
-            kept[name] = json.loads(json.dumps(value))
-        except (TypeError, ValueError):  # hooks and other objects are part of the program, not of its state
-            continue
+        with suppress(ArgumentTypeError):  # Hooks and other objects are part of the program, not of its state.
+            kept[name] = copy_json(value, name)
     return kept
 
 
@@ -350,8 +349,9 @@ def _read_record(name: str, record: dict[str, Any], where: str) -> LeafMetadata:
         axis_names, sizes = zip(*record["sharding"]["mesh"])
         spec = PartitionSpec(*[tuple(axes) if isinstance(axes, list) else axes for axes in record["sharding"]["spec"]])
         sharding = NamedSharding(AbstractMesh(sizes, axis_names), spec)
-    dtype = _read_dtype(record["dtype"], f"{where}, leaf {name!r}")
-    return LeafMetadata(tuple(record["shape"]), dtype, sharding, chunk=tuple(record["chunk"]), **about)
+    shape, chunk = tuple(record["shape"]), tuple(record["chunk"])
+    dtype = _read_dtype(record["dtype"], chunk[len(shape) :], f"{where}, leaf {name!r}")
+    return LeafMetadata(shape, dtype, sharding, chunk=chunk, **about)
 
 
 def _read_python(kind: type, text: str) -> Any:
@@ -362,14 +362,25 @@ def _read_python(kind: type, text: str) -> Any:
     return bytes.fromhex(text) if kind is bytes else kind(text)
 
 
-def _read_dtype(name: str, where: str) -> Any:
-    if name.startswith("key<") and name[4:-1] in generators:
-        return key_dtype(find_generator(name[4:-1]))
+def _read_dtype(name: str, key_shape: tuple[int, ...], where: str) -> Any:
+    if name.startswith("key<"):
+        return key_dtype(generators.get(name[4:-1]) or _unknown_generator(name[4:-1], key_shape, where))
     if name in _DTYPES:
         return _DTYPES[name]
     raise CheckpointError(
-        where,
-        expected="a dtype of this version of phalanx",
-        got=name,
-        fix="load it with the version that wrote it, or register the generator of the random keys first",
+        where, expected="a dtype of this version of phalanx", got=name, fix="load it with the version that wrote it"
     )
+
+
+def _unknown_generator(name: str, key_shape: tuple[int, ...], where: str) -> Generator:
+    """A generator of the user, whose keys have words only; `like` has the generator itself."""
+
+    def fail(*_: Any) -> NoReturn:
+        raise CheckpointError(
+            where,
+            expected=f"keys of the generator {name!r} in like",
+            got="none, so that their words alone are known",
+            fix="pass like=... with a key that random.key(0, impl=generator) makes",
+        )
+
+    return Generator(name, name, key_shape, fail, fail, fail, fail)

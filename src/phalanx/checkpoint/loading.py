@@ -11,7 +11,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -415,6 +415,8 @@ def _make_target(leaf: NamedLeaf, record: LeafMetadata, sharding: Any, where: st
             fix="build like with the sizes that the checkpoint was saved with",
         )
     dtype = check_dtype(record, like.dtype, where)
+    if record.is_key:
+        record = replace(record, dtype=dtype)
     if isinstance(like, (np.ndarray, np.generic)) and sharding is None:
         return _Target(record, None, dtype, _identity)
     dtype = dtypes.canonicalize_dtype(dtype)
