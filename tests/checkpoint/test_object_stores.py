@@ -8,6 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import checkpoint
+from phalanx.checkpoint import step_urls
 from phalanx.errors import ArgumentError, CheckpointError, CheckpointNotFoundError, CheckpointSaveError
 from phalanx.sharding import NamedSharding, PartitionSpec as P, make_mesh
 
@@ -72,6 +73,23 @@ def test_a_step_that_another_program_saves_meanwhile_stays(url, monkeypatch):
     with pytest.raises(CheckpointSaveError, match="where another one has saved this step meanwhile"):
         checkpoint.save(url, {"x": jnp.ones(4)}, step=0, wait=True)
     assert open_store(f"{url}/0/").read("tree.json").result().value == b"of the other program"
+
+
+def test_a_store_that_cannot_be_read_is_an_error(monkeypatch):
+    class Unreachable:
+        def refuse(self, *_):
+            raise ValueError("UNAVAILABLE: the bucket does not answer")
+
+        list = read = refuse
+
+    monkeypatch.setattr(step_urls, "open_store", lambda _: Unreachable())
+    for call in (checkpoint.steps, checkpoint.load, checkpoint.metadata):
+        with pytest.raises(CheckpointError) as caught:
+            call("gs://bucket/run")
+        assert not isinstance(caught.value, CheckpointSaveError) and str(caught.value) == (
+            f"checkpoint.{call.__name__}: expected to read 'gs://bucket/run', got ValueError: UNAVAILABLE: the bucket does not "
+            "answer.\n  Fix: check the path, the permissions and the network."
+        )
 
 
 def test_a_url_of_a_local_file_is_a_path(tmp_path):

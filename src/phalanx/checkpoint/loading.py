@@ -146,6 +146,9 @@ def steps(path: str | os.PathLike[str]) -> list[int]:
     Returns:
       The steps, in order; none if the folder does not exist.
 
+    Raises:
+      CheckpointError: the folder or store cannot be read.
+
     Examples:
       >>> import tempfile
       >>> from phalanx import checkpoint
@@ -154,7 +157,10 @@ def steps(path: str | os.PathLike[str]) -> list[int]:
       >>> checkpoint.steps(folder)
       [10]
     """
-    return open_run(path, "checkpoint.steps").list_steps()
+    where = "checkpoint.steps"
+    run = open_run(path, where)
+    with explain_os_errors(where, run.location, reading=True):
+        return run.list_steps()
 
 
 def delete(path: str | os.PathLike[str], step: int) -> None:

@@ -110,7 +110,7 @@ def _open_local(path: str | os.PathLike[str], step: int | str, where: str) -> Re
 def _open_url(url: str, step: int | str, where: str) -> Reader:
     run = RunUrl(url, where)
     number = _parse_number(url.rpartition("/")[2])
-    with explain_os_errors(where, url):
+    with explain_os_errors(where, url, reading=True):
         document = run.read_own_document()
         if document is None:
             number = run.find_step(step, where)

@@ -305,18 +305,22 @@ def file_url(path: Path) -> str:
 
 
 @contextmanager
-def explain_os_errors(where: str, path: Path | str) -> Iterator[None]:
-    """Raise errors of the system, and those of tensorstore, as `CheckpointSaveError`s."""
+def explain_os_errors(where: str, path: Path | str, *, reading: bool = False) -> Iterator[None]:
+    """Raise errors of the system and of tensorstore as `CheckpointSaveError`s, or as `CheckpointError`s if `reading`."""
     try:
         yield
     except PhalanxError:
         raise
     # tensorstore reports errors of the system as ValueErrors.
     except (OSError, ValueError) as error:
+        got = f"{type(error).__name__}: {error}"
+        if reading:
+            fix = "check the path, the permissions and the network"
+            raise CheckpointError(where, expected=f"to read {str(path)!r}", got=got, fix=fix) from error
         explained = CheckpointSaveError(
             where,
             expected=f"to write to {str(path)!r}",
-            got=f"{type(error).__name__}: {error}",
+            got=got,
             fix="free some space, or save to a folder that can be written; the steps saved before can still be loaded",
         )
         found = _ERRNO.search(str(error))
