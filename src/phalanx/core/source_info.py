@@ -51,7 +51,7 @@ def split_source(source: Any) -> tuple[Any, Scope]:
     while type(source) is ScopedTraceback:
         entries = source.scope
         if source.depth:
-            # The scopes around a jaxpr are those of the place where it runs; its operations keep metadata, though.
+            # A jaxpr is in the scopes of the place where it runs; its operations keep metadata, though.
             around = tuple([entry for entry in entries[: source.depth] if type(entry) is tuple])
             entries = around + entries[source.depth :]
         scope += entries

@@ -44,7 +44,7 @@ from phalanx.runtime.device_assignment import named_sharding
 from phalanx.runtime.memory_kinds import annotate_memories, place_in_memory
 from phalanx.runtime.module_context import ORDER_TOKEN, PLATFORM, ModuleContext, PlatformRequested
 from phalanx.runtime.operation_builder import OperationBuilder
-from phalanx.runtime.padding import add_padding, remove_padding
+from phalanx.runtime.uneven_padding import add_padding, remove_padding
 from phalanx.runtime.reshard_lowering import SLICED_FROM, align_operands, infer_result_sharding, reshard_to
 from phalanx.runtime.shardy import sdy_sharding
 from phalanx.sharding import NamedSharding, PartitionSpec

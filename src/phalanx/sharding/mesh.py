@@ -113,7 +113,7 @@ class _Axes:
     are_all_axes_explicit_or_manual = _are_all_of_type(AxisType.Explicit, AxisType.Manual)
 
     def axes_in_types(self, axes: Iterable[AxisName]) -> tuple[AxisName, ...]:
-        """The axes that types name: under `remove_size_one_mesh_axis_from_type` only those of several devices."""
+        """The axes that types name: without axes of size 1 under `remove_size_one_mesh_axis_from_type`."""
         is_removing = current_scope().context.remove_size_one_mesh_axis_from_type
         return tuple([axis for axis in axes if self.shape[axis] > 1]) if is_removing else tuple(axes)
 

@@ -175,7 +175,7 @@ class ProgramGraph:
         cond_nconsts: int,
         body_nconsts: int,
     ) -> list[Value]:
-        # The number of iterations is not known: costs are those of one.
+        # The number of iterations is not known: costs are for one iteration.
         count = cond_nconsts + body_nconsts
         carry, _ = self._add_carry(body_jaxpr, operands[cond_nconsts:count], operands[count:], (), trips)
         self._walk(cond_jaxpr, [*operands[:cond_nconsts], *carry], trips)

@@ -455,7 +455,7 @@ _SMALL = 4096
 class WhileEach(_RepeatedLoop, name="while_each", multiple=True):
     """Independent loops over small values, one per element of the batch dimensions `e`: any[*e, *d] -> any[*e, *d].
 
-    This is `vmap` of a `while` whose condition depends on the example. The parameters are those of one loop and
+    This is `vmap` of a `while` whose condition depends on the example. The parameters are the ones of a loop and
     `levels`: for each `vmap`, innermost first, which operands it maps. Mapped dimensions are in front. Each device runs
     until its own examples are done.
     """

@@ -534,8 +534,8 @@ def reduce_window(
 
     Returns:
       An array, or a tree of arrays, with one element for each position of the window. The derivatives
-      of sums, maxima and minima that start from their identity (0, -inf, inf) take no more memory; those of other
-      functions store each window.
+      of sums, maxima and minima that start from their identity (0, -inf, inf) take no more memory; derivatives of
+      other functions store each window.
 
     Raises:
       ShapeError: an argument does not have one entry for each dimension.

@@ -123,7 +123,7 @@ def _triangle_indices(n: int, k: int, m: int | None, *, lower: bool) -> tuple:
 
 
 def _upper_size(n: DimSize, k: DimSize, m: DimSize) -> DimSize:
-    """The number of elements on and above diagonal `k` of an n by m matrix: those of a trapezoid."""
+    """The number of elements on and above diagonal `k` of an n by m matrix, which form a trapezoid."""
     if k < 0:
         return n * m - _upper_size(m, 1 - k, n)
     longest = max_dim(m - k, 0)

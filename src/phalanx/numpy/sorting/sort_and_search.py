@@ -372,7 +372,7 @@ def _search_by_sorting(x: Array, v: Array, side: str) -> Any:
     n = x.shape[0]
     flat = lax.reshape(v, (math.prod(v.shape),))
     m = flat.shape[0]
-    # The sort is stable: of equal elements, those of the operand that comes first get the lower ranks.
+    # The sort is stable: of equal elements, the ones from the first operand get the lower ranks.
     first, second = (flat, x) if side == "left" else (x, flat)
     order = argsort(lax.concatenate([first, second], 0), 0)
     ranks = lax.full((n + m,), 0, INT32).at[order].set(lax.iota(INT32, n + m))

@@ -410,7 +410,7 @@ def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
     n = packed.shape[-1]
     if n < 2:
         return h, lax.full_like(h, 1)
-    # The Householder reflectors leave the first row unchanged, so the first row and column of Q are those of the
+    # The Householder reflectors leave the first row unchanged, so Q has the first row and column of the
     # identity.
     inner = decompositions.householder_product(packed[..., 1:, :-1], factors)
     return h, jnp.pad(inner, [(0, 0)] * (packed.ndim - 2) + [(1, 0), (1, 0)]) + jnp.diag(
