@@ -343,7 +343,18 @@ def test_results_that_do_not_divide_are_not_replicated_in_even_programs(mesh):
         for y in (f(x), phalanx.jit(f)(x)):
             np.testing.assert_allclose(y, f(value), rtol=1e-6)
             assert y.sharding is x.sharding and largest_shard(y) == np.prod(y.sharding.shard_shape(y.shape))
-    assert (x.T @ x).sharding.is_fully_replicated and x.sum(0).sharding.is_fully_replicated
+    total = phalanx.shard_map(lambda x: lax.psum(x[:, 0], "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    table, tokens = jnp.ones((17, 3)), phalanx.device_put(np.arange(16) % 17, NamedSharding(mesh, P("x")))
+    for f, args in (
+        (lambda x: x.T @ x, [x]),
+        (lambda x: x.sum(0), [x]),
+        (total, [x]),
+        (phalanx.grad(lambda t, i: jnp.sin(t[i]).sum()), [phalanx.device_put(table, NamedSharding(mesh, P())), tokens]),
+        (lambda x: phalanx.jit(jnp.transpose)(x[:3] @ x[:3].T), [phalanx.device_put(value, NamedSharding(mesh, P()))]),
+    ):
+        assert phalanx.jit(f)(*args).sharding.is_fully_replicated
+    square = phalanx.device_put(values(16, 16), NamedSharding(mesh, P("x")))
+    assert phalanx.jit(lambda x: phalanx.jit(jnp.transpose)(x[:9, :9]))(square).sharding.spec == P(None, "x")
     shifted = phalanx.jit(lambda x: x[1:])
     assert collectives(shifted, x).bytes == value[:1].nbytes  # a row from the next device
     text = shifted.lower(x).as_text()

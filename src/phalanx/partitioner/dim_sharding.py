@@ -60,6 +60,65 @@ def find_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimShardi
     return None
 
 
+def trace_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimSharding | None:
+    """Return the sharding of the input dimension that dimension `dim` of `x` is a part of, or None.
+
+    `find_dim_sharding` may err, since its callers only prefer one way to lower an operation. Here a dimension is
+    followed through operations that keep its elements on their devices, also into inner functions, and no further.
+    """
+    visited: set[tuple] = set()
+    pending: list[tuple[ir.Value, int, tuple]] = [(x, dim, ())]
+    while pending:
+        place = value, d, calls = pending.pop()
+        if place in visited:
+            continue
+        visited.add(place)
+        known = module.known_shardings.get(value)
+        if isinstance(known, NamedSharding):
+            found = DimSharding(known, known.axes(len(_shape(value)))[d])
+            if found.parts > 1:
+                return found
+        op = value.owner
+        if known is not None:
+            continue
+        if not isinstance(op, ir.Block):
+            if op.name == "func.call":
+                function = module.symbols[op.attributes["callee"].value]
+                last = list(function.regions[0].blocks[0].operations)[-1]
+                pending.append((last.operands[ir.OpResult(value).result_number], d, (*calls, op)))
+            else:
+                pending.extend((o, source, calls) for o, source in _kept_dims(op, ir.OpResult(value).result_number, d))
+        elif op.owner.name == "stablehlo.while":
+            pending.append((op.owner.operands[value.arg_number], d, calls))
+        elif calls:
+            pending.append((calls[-1].operands[value.arg_number], d, calls[:-1]))
+    return None
+
+
+# Operations whose results are parts of one operand, or have it as a part, and those with a result for each operand.
+_OF_FIRST_OPERAND = {
+    f"stablehlo.{name}"
+    for name in "slice dynamic_slice dynamic_update_slice pad reverse reduce_window scatter select_and_scatter".split()
+}
+_OF_EACH_OPERAND = {"stablehlo.while", "stablehlo.sort", "stablehlo.optimization_barrier"}
+
+
+def _kept_dims(op: ir.Operation, number: int, d: int) -> list[Dimension]:
+    """The dimensions of operands that are kept as dimension `d` of result `number`."""
+    if op.name in _OF_EACH_OPERAND:
+        return [(op.operands[number], d)]
+    if op.name in _OF_FIRST_OPERAND:
+        return [(op.operands[0], d)]
+    if op.name in _SOURCE_OF_DIM or op.name in _SOURCES_OF_DIM:
+        return _source_dims(op.results[number], d, has_uneven=False)
+    tensors = [o for o in op.operands if isinstance(o.type, ir.RankedTensorType)]
+    if op.name == "stablehlo.concatenate":
+        return [(o, d) for o in tensors]
+    if len(op.regions):  # such as a conditional, or a shard_map
+        return []
+    return [(o, d) for o in tensors if _shape(o) == _shape(op.results[number])]
+
+
 def has_empty_shards(size: int, parts: int) -> bool:
     """Whether a dimension of this size, divided into this many parts, leaves the last part empty."""
     return (parts - 1) * -(-size // parts) >= size

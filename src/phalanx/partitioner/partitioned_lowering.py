@@ -13,7 +13,7 @@ from typing import Any
 from phalanx.core import Eqn, ShapedArray
 from phalanx.engine.mlir import ir
 from phalanx.partitioner.convolution_rules import lower_convolution
-from phalanx.partitioner.dim_sharding import find_dim_sharding
+from phalanx.partitioner.dim_sharding import trace_dim_sharding
 from phalanx.partitioner.indexing_rules import (
     lower_dynamic_slice,
     lower_dynamic_update_slice,
@@ -113,4 +113,4 @@ def lower(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Va
     return primitive.lower(ctx, *operands, **eqn.params)
 
 
-special_lowering.provide(lower_partitioned=lower, find_dim_sharding=find_dim_sharding)
+special_lowering.provide(lower_partitioned=lower, trace_dim_sharding=trace_dim_sharding)

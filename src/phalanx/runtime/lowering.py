@@ -62,8 +62,8 @@ class SpecialLowering(Protocol):
     def lower_partitioned(self, ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> Any:
         """Emit an equation of a program for several devices; returns its result, or a list of results."""
 
-    def find_dim_sharding(self, module: ModuleContext, x: ir.Value, dim: int) -> Any:
-        """The predicted sharding of one dimension of an emitted value; None if it is not known to be sharded."""
+    def trace_dim_sharding(self, module: ModuleContext, x: ir.Value, dim: int) -> Any:
+        """The sharding of the input dimension that a dimension of an emitted value is a part of, or None."""
 
 
 # The second module is loaded when the first program for several devices is lowered, so that others never wait for it.
@@ -456,7 +456,7 @@ def _split_uneven_results(
 
 def _predict_sharding(module: ModuleContext, x: ir.Value, ndim: int) -> NamedSharding | None:
     """The sharding that the partitioner is expected to choose for a value; None if it is not known to be sharded."""
-    found = [special_lowering.find_dim_sharding(module, x, dim) for dim in range(ndim)]
+    found = [special_lowering.trace_dim_sharding(module, x, dim) for dim in range(ndim)]
     first = next((s.sharding for s in found if s is not None), None)
     if first is None or first.mesh.explicit_axes or first.mesh.size != module.num_partitions:
         return None
