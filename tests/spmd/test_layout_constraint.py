@@ -40,10 +40,11 @@ def test_the_mapped_dimension_is_outermost():
     assert constrained(f, np.zeros((2, 5, 3))) == ["[0, 2, 1]"]
 
 
-def test_outside_of_a_program_arrays_are_row_major():
-    np.testing.assert_array_equal(with_layout_constraint(jnp.asarray(X), Layout((0, 1))), X)
-    with pytest.raises(ValueError, match="outside of a compiled function.*expected the row-major layout"):
-        with_layout_constraint(jnp.asarray(X), Layout((1, 0)))
+def test_outside_of_a_program_an_array_is_copied_into_the_layout():
+    y = with_layout_constraint(jnp.asarray(X), Layout((1, 0)))
+    assert y.format.layout.major_to_minor == (1, 0) and not y.committed
+    np.testing.assert_array_equal(y, X)
+    np.testing.assert_array_equal(with_layout_constraint(y, Layout((0, 1))) + 1, X + 1)
 
 
 def test_refusals():

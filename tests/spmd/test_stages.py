@@ -112,9 +112,9 @@ def test_formats_have_layouts_and_shardings_of_arguments_and_results():
     y = compiled(phalanx.device_put(X, of_x), 1.0)
     assert y.format == usual
     with pytest.raises(ArgumentError) as e:
-        phalanx.device_put(X, Format(Layout((1, 0)), sharding))
+        phalanx.make_array_from_callback((4, 4), Format(Layout((1, 0)), sharding), lambda index: X[index])
     assert str(e.value) == (
-        "device_put, device: expected the row-major layout, or one that is left to the compiler, got "
+        "make_array_from_callback, sharding: expected the row-major layout, or one that is left to the compiler, got "
         "Layout(major_to_minor=(1, 0), tiling=None, sub_byte_element_size_in_bits=0).\n"
         "  Fix: leave the layout out, and transpose the array if you need another order of dimensions."
     )

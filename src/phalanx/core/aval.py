@@ -571,7 +571,7 @@ class ShapeDtypeStruct(Typed):
       shape: a tuple of ints or symbolic dimensions.
       dtype: the dtype.
       sharding: the sharding the array would have, if any; a `PartitionSpec` is over the mesh in context where the
-        sharding is read.
+        sharding is read. A `Format` has a layout, too.
       weak_type: whether the dtype is weak.
       vma: inside a `shard_map`, the mesh axes over which the array varies.
       is_ref: whether it stands for a mutable array reference.
@@ -582,7 +582,9 @@ class ShapeDtypeStruct(Typed):
       ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
-    __slots__ = ("_aval", "_sharding")
+    __slots__ = ("_aval", "_sharding", "format")
+
+    format: Any  # the layout with the sharding, if it was given as a `Format`; else None
 
     def __init__(
         self,
@@ -594,6 +596,8 @@ class ShapeDtypeStruct(Typed):
         vma: Any = None,
         is_ref: bool = False,
     ):
+        self.format = sharding if hasattr(sharding, "layout") else None
+        sharding = sharding if self.format is None else self.format.sharding
         # The description of data that never become an array, such as text in a checkpoint, has its dtype too.
         on_host = (dtype.type if isinstance(dtype, np.dtype) else dtype) in (np.bytes_, np.str_, np.object_)
         dtype, shape = np.dtype(dtype) if on_host else dtypes.canonicalize_dtype(dtype), tuple(shape)
@@ -650,16 +654,20 @@ class ShapeDtypeStruct(Typed):
           The copy.
         """
         values = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "vma", "is_ref")}
-        return ShapeDtypeStruct(**({"sharding": self._sharding} | values | fields))
+        return ShapeDtypeStruct(**({"sharding": self.format or self._sharding} | values | fields))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and (self._aval, self._sharding) == (other._aval, other._sharding)
+        return isinstance(other, ShapeDtypeStruct) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self._aval, self._sharding))
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return self._aval, self._sharding, self.format
 
     def __repr__(self) -> str:
-        sharding = f", sharding={self._sharding}" if self._sharding is not None else ""
+        given = self.format or self._sharding
+        sharding = f", sharding={given}" if given is not None else ""
         weak = ", weak_type=True" if self.weak_type else ""
         ref = ", is_ref=True" if self.is_ref else ""
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak}{ref})"

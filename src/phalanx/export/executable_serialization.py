@@ -26,7 +26,7 @@ from phalanx.export.type_serialization import (
     write_aval,
     write_shardings,
 )
-from phalanx.runtime import non_default_memory_kind, transfer
+from phalanx.runtime import Layout, non_default_memory_kind, transfer
 from phalanx.runtime.compiled_program import CompiledProgram, LoweredProgram
 from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, Sharding
 from phalanx.spmd.call_arguments import CallArguments, Signature
@@ -149,6 +149,7 @@ def deserialize_and_load(
         is_attached=True,
         communication="any",  # checked before the program was stored, if at all
         names_requests=False,
+        layouts=((Layout.AUTO,) * len(ins), (Layout.AUTO,) * len(outs)),  # those of the executable
     )
     program = CompiledProgram(lowered, compiler.load_executable(bytes(code), chosen, len(outs)))
 

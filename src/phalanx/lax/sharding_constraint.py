@@ -10,11 +10,13 @@ import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from phalanx.core import Identity, ShapedArray, ShardingError, get_aval, physical_aval, state
+from phalanx.core import ArgumentError, Identity, ShapedArray, ShardingError, get_aval, physical_aval, state
 from phalanx.engine.mlir import ir
+from phalanx.lax.sharding.layout_constraint import layout_constraint_p
 from phalanx.runtime import (
     Array,
     Format,
+    Layout,
     LoweringContext,
     fill_unconstrained,
     general_transfers,
@@ -36,7 +38,7 @@ from phalanx.sharding import (
     to_sharding,
 )
 from phalanx.transforms.batching import AxisData
-from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
 
@@ -168,6 +170,7 @@ def with_sharding_constraint(x: Any, shardings: PyTree) -> Any:
     """
     leaves, tree = tree_flatten(x)
     flat = broadcast_shardings(shardings, x, "with_sharding_constraint, shardings", may_be_open=True)
+    layouts = broadcast_layouts(shardings, x, "with_sharding_constraint, shardings")
     for i, (leaf, s) in enumerate(zip(leaves, flat, strict=True)):
         check_not_manual(s)
         if isinstance(s, NamedSharding):
@@ -175,7 +178,39 @@ def with_sharding_constraint(x: Any, shardings: PyTree) -> Any:
                 _check_rank(s, get_aval(leaf), f"with_sharding_constraint, argument x{leaf_path(x, i)}")
             flat[i] = _add_typed_axes(s, get_aval(leaf))
     out = [leaf if s is None else sharding_constraint_p(leaf, sharding=s) for leaf, s in zip(leaves, flat, strict=True)]
-    return tree_unflatten(tree, out)
+    return tree_unflatten(tree, apply_layouts(out, layouts))
+
+
+def broadcast_layouts(shardings: PyTree, tree: PyTree, what: str) -> list[Layout | None] | None:
+    """The memory layouts of the leaves of a tree, by the formats among `shardings`, a prefix of it; None for no format.
+
+    Raises:
+      ArgumentError: a layout is left to the compiler.
+      ArgumentTypeError, AxisError: a layout does not fit its array.
+    """
+    if not any(isinstance(s, Format) for s in tree_leaves(shardings)):
+        return None
+    flat = broadcast_prefix(shardings, tree, what=what, is_leaf=lambda s: s is None, lists_as_tuples=True)
+    found = []
+    for s, (path, leaf) in zip(flat, tree_flatten_with_path(tree)[0], strict=True):
+        layout = s.resolve_layout(get_aval(leaf), f"{what}{keystr(path)}") if isinstance(s, Format) else None
+        if layout is Layout.AUTO:
+            raise ArgumentError(
+                f"{what}{keystr(path)}",
+                expected="a layout that is concrete, since the array is made now",
+                got="Layout.AUTO",
+                fix="leave the layout out, or declare it in in_shardings or out_shardings of jit",
+            )
+        found.append(layout)
+    return found
+
+
+def apply_layouts(leaves: Sequence[Any], layouts: Sequence[Layout | None] | None) -> Sequence[Any]:
+    """Copy arrays into these memory layouts, and constrain traced values to them."""
+    if layouts is None:
+        return leaves
+    pairs = zip(leaves, layouts, strict=True)
+    return [x if layout is None else layout_constraint_p(x, layout=layout) for x, layout in pairs]
 
 
 def broadcast_shardings(
@@ -206,7 +241,7 @@ def broadcast_shardings(
     where = lambda i: f"{what}{keystr(paths()[i][0])}"
     out: list[Any] = []
     for i, s in enumerate(flat):
-        s = s.placed(where(i)) if isinstance(s, Format) else s
+        s = s.sharding if isinstance(s, Format) else s
         # Older programs write UNSPECIFIED where newer ones write None.
         if s is UNSPECIFIED:
             s = None

@@ -60,6 +60,9 @@ class GeneralTransfers(Protocol):
     def resize(self, x: Array, shape: Sequence[int]) -> Array:
         """Cut an array on one device, or pad it with zeros, at the end of each dimension."""
 
+    def lay_out(self, x: Array, layout: Layout | None) -> Array:
+        """Copy an array into another memory layout, None for the default one, unless it has that."""
+
 
 general_transfers = Hook[GeneralTransfers]("phalanx.spmd.array_resharding", "phalanx.spmd.device_put")
 _types: Cache[tuple, ArrayType] = Cache("runtime.array_types", weak="values")
@@ -73,28 +76,32 @@ class ArrayType:
       aval: the abstract value.
       sharding: its sharding; None for data on the host.
       committed: whether the user chose the sharding, so that computations must stay on its devices.
+      layout: the memory layout; None for the default one.
     """
 
-    __slots__ = ("__weakref__", "aval", "committed", "sharding")
+    __slots__ = ("__weakref__", "aval", "committed", "layout", "sharding")
 
     aval: ShapedArray
     sharding: Any
     committed: bool
+    layout: Layout | None
 
-    def __new__(cls, aval: ShapedArray, sharding: Any, committed: bool = False) -> ArrayType:
-        key = (aval, sharding, committed)
+    def __new__(
+        cls, aval: ShapedArray, sharding: Any, committed: bool = False, layout: Layout | None = None
+    ) -> ArrayType:
+        key = (aval, sharding, committed, layout)
         if (reference := _find_reference(key)) is not None and (found := reference()) is not None:
             return found
         return _types.get_or_make(key, lambda: cls._make(*key))
 
     @classmethod
-    def _make(cls, aval: ShapedArray, sharding: Any, committed: bool) -> ArrayType:
+    def _make(cls, aval: ShapedArray, sharding: Any, committed: bool, layout: Layout | None) -> ArrayType:
         # Over Explicit axes, the sharding in the abstract value is the one that the array has.
         in_type = aval.type_sharding if sharding is None else sharding.type_sharding(aval.ndim)
         if in_type is not aval.type_sharding:
-            return cls(aval.update(sharding=in_type), sharding, committed)
+            return cls(aval.update(sharding=in_type), sharding, committed, layout)
         self = object.__new__(cls)
-        self.aval, self.sharding, self.committed = aval, sharding, committed
+        self.aval, self.sharding, self.committed, self.layout = aval, sharding, committed, layout
         return self
 
     @property
@@ -224,7 +231,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         aval = self.aval.with_shape(self.sharding.shard_shape(self.shape))
         self._shards = []
         for s, piece in zip(here, buffers.shards(buffer, exposed=True), strict=True):
-            shard = Array(piece, ArrayType(aval, single_device_sharding(s.device), True))
+            shard = Array(piece, ArrayType(aval, single_device_sharding(s.device), True, self._type.layout))
             data = shard if s.shape == aval.shape else general_transfers.resize(shard, s.shape)
             self._shards.append(Shard(s.device, s.index, s.replica_id, data))
         return [*self._shards]
@@ -551,6 +558,8 @@ def single_device_sharding(device: Device) -> SingleDeviceSharding:
 
 def copy_array(x: Array) -> Array:
     """A new array with the same value and sharding, in buffers of its own."""
+    if (layout := x._type.layout) is not None:  # The engine's copy may have the default layout.
+        return general_transfers.lay_out(general_transfers.lay_out(x, None), layout)
     always = buffers.CopySemantics.ALWAYS_COPY
     if x.is_fully_addressable:
         (copied,) = buffers.copy_to_devices([x._live()], [x.sharding], semantics=always)

@@ -59,6 +59,7 @@ from phalanx.runtime import (
 from phalanx.runtime.array import Array, ArrayType, deleted_error, donated_twice_error
 from phalanx.runtime.custom_partitioning_calls import partitioned_targets, split_call
 from phalanx.runtime.device_assignment import PlaceholderDevice, common_devices, named_sharding
+from phalanx.runtime.layout import Layout
 from phalanx.runtime.lowering import lower_jaxpr_to_module
 from phalanx.runtime.memory_kinds import non_default_memory_kind, result_memories, to_default_memory
 from phalanx.runtime.module_context import Inspection
@@ -116,6 +117,7 @@ class LoweredProgram:
       communication: the collectives that it may have, as in the option `communication`; None for those that the option
         allows when it is compiled.
       names_requests: whether the collectives for shardings that the program asks for have its name.
+      layouts: the memory layouts of the inputs and of the outputs; None for the default one.
     """
 
     program: Any
@@ -131,6 +133,7 @@ class LoweredProgram:
     is_attached: bool
     communication: str | None
     names_requests: bool
+    layouts: tuple[Sequence[Any], Sequence[Any]]
 
     def compile(self, options: dict | None = None, input_name: Callable[[int], str] | None = None) -> CompiledProgram:
         """Compile for the devices that the program was lowered for.
@@ -231,6 +234,7 @@ def lower(
     slice_threshold: int = SLICED_FROM,
     chooses_results: bool = True,
     communication: str | None = None,
+    layouts: tuple[Sequence[Any], Sequence[Any]] | None = None,
 ) -> LoweredProgram:
     """Lower a jaxpr for devices.
 
@@ -247,7 +251,10 @@ def lower(
       slice_threshold: size in bytes of a device's shard from which resharding inside the program works in slices.
       chooses_results: whether to ask the partitioner for the shardings of results that may be uneven.
       communication: the collectives that the program may have; None for the option `communication`.
+      layouts: the memory layouts of the inputs and of the outputs: a `Layout`, None for the default one, or
+        `Layout.AUTO` to leave it to the compiler.
     """
+    layouts = layouts or ((None,) * len(program.invars), (None,) * len(program.outvars))
     if communication is None and state.context.communication != "any":
         communication = state.context.communication  # It applies wherever the program is compiled.
     device_platform = client.platform_name(devices[0].platform)
@@ -291,6 +298,7 @@ def lower(
             out_shardings=out_shardings if is_partitioned else None,
             donated=[len(constants) + position[i] for i in donated if i in position],
             memories=(in_memories, out_memories),
+            layouts=([*[None] * len(constants), *(layouts[0][i] for i in position)], layouts[1]),
             is_portable=is_portable,
             is_attached=is_attached,
             slice_threshold=slice_threshold,
@@ -326,6 +334,7 @@ def lower(
         communication=communication,
         # XLA itself reshards what is split unevenly.
         names_requests=names_requests and not module.has_uneven,
+        layouts=layouts,
     )
     if not module.chosen_results:
         return lowered
@@ -341,6 +350,7 @@ def lower(
         slice_threshold=slice_threshold,
         chooses_results=False,
         communication=communication,
+        layouts=layouts,
     )
 
 
@@ -451,16 +461,20 @@ class CompiledProgram:
         # The jaxpr is held weakly, because it may hold this compiled form (`Jaxpr.derive`): a cycle would keep both,
         # and the memory of the executable, until the garbage collector runs. The module is not needed any more.
         self._program = weakref.ref(lowered.program)
-        self.lowered = dataclasses.replace(lowered, program=None, module=None)
         self.executable = executable
+        self.lowered = dataclasses.replace(lowered, program=None, module=None)
+        if any(layout is not None for side in lowered.layouts for layout in side):
+            self.lowered = dataclasses.replace(self.lowered, layouts=self._chosen_layouts())
         self.has_effects = bool(lowered.program.effects)
         self.has_ordered_effects = bool(effects.ordered(lowered.program.effects))
         outputs = zip(
             lowered.program.outvars, _output_shardings(lowered, executable), lowered.out_memories, strict=True
         )
         self.out_types = [
-            ArrayType(v.aval, s if m == non_default_memory_kind(s) else s.with_memory_kind(m), lowered.committed)
-            for v, s, m in outputs
+            ArrayType(
+                v.aval, s if m == non_default_memory_kind(s) else s.with_memory_kind(m), lowered.committed, layout
+            )
+            for (v, s, m), layout in zip(outputs, self.lowered.layouts[1], strict=True)
         ]
         self._handlers = [_make_result_handler(t) for t in self.out_types]
         run = _watch_launches(executable.execute_sharded, lowered)
@@ -497,6 +511,13 @@ class CompiledProgram:
         """The memory layouts of the parameters, by the numbers of the inputs, and of the results."""
         ins, outs = compiler.executable_layouts(self.executable)
         return dict(zip(self.parameters, ins[len(self.lowered.constants) :], strict=True)), outs
+
+    def _chosen_layouts(self) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The layouts of the inputs and of the outputs, those that were left to the compiler included."""
+        ins, outs = self.layouts()
+        named = lambda found: None if (layout := Layout.of_engine(found)).is_default else layout
+        held = self.lowered.layouts[0]
+        return [named(ins[i]) if i in ins else None for i in range(len(held))], [named(found) for found in outs]
 
     def __call__(self, arguments: list) -> list[Array]:
         """Run on the buffers of all inputs and wrap the results."""
@@ -723,9 +744,10 @@ def plan_transfers(types: Sequence[ArrayType], lowered: LoweredProgram, name_of:
                 "(from the part of this process) or make_array_from_callback",
             )
     return [
-        (i, ArrayType(t.aval, s, True), transfer.put_typed if i in lowered.donated else transfer.put_shared)
-        for i, (t, s) in enumerate(zip(types, lowered.in_shardings, strict=True))
-        if t.sharding is not s and (t.sharding is None or t.sharding.canonical is not s.canonical)
+        (i, ArrayType(t.aval, s, True, layout), transfer.put_typed if i in lowered.donated else transfer.put_shared)
+        for i, (t, s, layout) in enumerate(zip(types, lowered.in_shardings, lowered.layouts[0], strict=True))
+        if (t.sharding is not s and (t.sharding is None or t.sharding.canonical is not s.canonical))
+        or t.layout != layout
     ]
 
 

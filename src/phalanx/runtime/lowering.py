@@ -41,6 +41,7 @@ from phalanx.engine import Hook, func, hlo, i32, ir, mlir, pause_collector
 from phalanx.engine.callbacks import emit_sharding_inspection
 from phalanx.runtime.array import buffer_aval
 from phalanx.runtime.device_assignment import named_sharding
+from phalanx.runtime.layout import annotate_layouts
 from phalanx.runtime.memory_kinds import annotate_memories, place_in_memory
 from phalanx.runtime.module_context import ORDER_TOKEN, PLATFORM, ModuleContext, PlatformRequested
 from phalanx.runtime.operation_builder import OperationBuilder
@@ -487,6 +488,7 @@ def lower_jaxpr_to_module(
     donated: Sequence[int] = (),
     devices: Sequence[Any] | None = None,
     memories: tuple[Sequence[str | None], Sequence[str | None]] = ((), ()),
+    layouts: tuple[Sequence[Any], Sequence[Any]] = ((), ()),
     is_portable: bool = False,
     is_attached: bool = True,
     manual: Any = None,
@@ -505,6 +507,7 @@ def lower_jaxpr_to_module(
       donated: numbers of the parameters whose buffers may be reused.
       devices: in partition order.
       memories: the kinds of memory of the parameters and of the results; None for the default one.
+      layouts: the memory layouts of the parameters and of the results; None for the default one.
       is_portable: whether the module must not call back into this process while it is compiled.
       is_attached: whether this process can run the module.
       manual: for a jaxpr that each device of a mesh runs, the mesh and its manual axes, which collectives read.
@@ -538,18 +541,22 @@ def lower_jaxpr_to_module(
             stays_in_memory=[True] * len(program.invars),
             scope=(f"jit({name})",),
         )
-        if donated or in_shardings is not None or any(memories[0]):
+        has_layouts = any(layout is not None for side in layouts for layout in side)
+        if donated or in_shardings is not None or any(memories[0]) or has_layouts:
             annotate_memories(parameters, memories[0])
-            for i, result in _match_donations(program, donated, in_shardings is not None).items():
+            if has_layouts:
+                annotate_layouts(parameters, layouts[0])
+            for i, result in _match_donations(program, donated, in_shardings is not None or has_layouts).items():
                 # XLA pairs a donor with a result itself, once it knows the shardings; an alias is a pair that it keeps.
                 name = "jax.buffer_donor" if result is None else "tf.aliasing_output"
                 parameters[i][name] = ir.BoolAttr.get(True) if result is None else i32(result)
             function.attributes["arg_attrs"] = make_dict_array(parameters)
         if out_shardings is not None:
             out_shardings = [module.split_results.get(i, s) for i, s in enumerate(out_shardings)]
-        if out_shardings is not None or any(memories[1]):
+        if out_shardings is not None or any(memories[1]) or has_layouts:
+            results = annotate_memories(sharding_attributes(module, program.outvars, out_shardings), memories[1])
             function.attributes["res_attrs"] = make_dict_array(
-                annotate_memories(sharding_attributes(module, program.outvars, out_shardings), memories[1])
+                annotate_layouts(results, layouts[1]) if has_layouts else results
             )
     return module
 

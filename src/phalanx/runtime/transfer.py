@@ -22,6 +22,7 @@ from phalanx.runtime.array import (
     general_transfers as general_transfers,
     single_device_sharding as single_device_sharding,
 )
+from phalanx.runtime.layout import Layout
 from phalanx.runtime.memory_kinds import to_default_memory
 from phalanx.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 
@@ -61,7 +62,7 @@ def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed
 def put_typed(x: Any, type: ArrayType) -> Array:
     """Transfer a value whose type is known; host data gets a buffer of its own, which may be donated."""
     if x.__class__ is Array:
-        return move(x, type.sharding, type.committed)
+        return move(x, type.sharding, type.committed, type.layout)
     return from_numpy(host_scalar(x, type.aval.dtype) if _is_scalar(x) else np.asarray(x), type)
 
 
@@ -83,6 +84,10 @@ def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
     """
     aval, sharding, committed = type.buffer_aval, type.sharding, type.committed
     dtype = aval.dtype
+    if type.layout is not None:
+        plain = ArrayType(type.aval, sharding, committed)
+        rows = make_host_sender(plain, lent)
+        return lambda x: general_transfers.lay_out(Array(rows(x), plain), type.layout)._buffer
     # The common case has its own function without loops: it runs for each scalar and host argument.
     if sharding.num_devices == 1 and sharding.is_fully_addressable:
         (device,) = sharding.device_set
@@ -175,15 +180,18 @@ def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
     return found
 
 
-def move(x: Array, sharding: Any, committed: bool) -> Array:
+def move(x: Array, sharding: Any, committed: bool, layout: Layout | None = None) -> Array:
     """An array under another sharding; buffers are shared if they are in the right place already."""
     held = x._type
-    wanted = ArrayType(held.aval, sharding, committed)
+    wanted = ArrayType(held.aval, sharding, committed, layout)
     # Array types are interned, so that one comparison by address covers shape, dtype, sharding and commitment.
     if held is wanted:
         return x
     if buffers.is_deleted(x._buffer):
         raise deleted_error(x)
+    if held.layout is not None or layout is not None:
+        rows = move(general_transfers.lay_out(x, None), sharding, committed)
+        return general_transfers.lay_out(rows, layout)
     if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, physical_aval(held.aval).ndim):
         return Array(buffers.with_sharding(x._buffer, wanted.buffer_aval, sharding), wanted)
     if len(held.sharding.device_set) == 1 and len(sharding.device_set) == 1 and sharding.is_fully_addressable:

@@ -22,7 +22,7 @@ import numpy as np
 
 from phalanx.core import RuleError, ShapedArray, ShardingError, physical_aval, trace_to_jaxpr
 from phalanx.engine import Cache, buffers, compiler, memoize, unguarded_transfer
-from phalanx.runtime import Array, ArrayType, compiled_program, deleted_error, transfer
+from phalanx.runtime import Array, ArrayType, Layout, compiled_program, deleted_error, transfer
 from phalanx.sharding import Index, NamedSharding, Sharding, UnreducedKind, reorder_devices
 
 
@@ -43,12 +43,18 @@ def reshard(arrays: Sequence[Array], shardings: Sequence[Sharding], donate: Sequ
     """
     out: list[Any] = [None] * len(arrays)
     groups: dict[Any, list[int]] = defaultdict(list)
+    arrays = list(arrays)
     for i, (x, sharding) in enumerate(zip(arrays, shardings, strict=True)):
         if buffers.is_deleted(x._buffer):
             raise deleted_error(x)
-        groups[_choose_method(x, sharding)].append(i)
+        method = _choose_method(x, sharding)
+        if x._type.layout is not None and method[0] is not _reuse_buffers:
+            arrays[i] = lay_out(x, None)
+            if donate[i]:
+                x.delete()
+        groups[method].append(i)
     for (move, *_), numbers in groups.items():
-        wanted = [ArrayType(arrays[i].aval, shardings[i], True) for i in numbers]
+        wanted = [ArrayType(arrays[i].aval, shardings[i], True, arrays[i]._type.layout) for i in numbers]
         moved = move([arrays[i] for i in numbers], wanted, [donate[i] for i in numbers])
         for i, y in zip(numbers, moved, strict=True):
             out[i] = y
@@ -347,4 +353,28 @@ def move(x: Array, wanted: ArrayType) -> Array:
     return moved if moved._type is wanted else Array(moved._buffer, wanted)
 
 
-transfer.general_transfers.provide(move=move)
+def lay_out(x: Array, layout: Layout | None) -> Array:
+    """Copy an array into another memory layout, None for the default one, unless it has that."""
+    held = x._type
+    if held.layout == layout:
+        return x
+    wanted = ArrayType(held.aval, held.sharding, held.committed, layout)
+    return Array(_compile_lay_out(held, wanted)([x._live()])[0]._buffer, wanted)
+
+
+@memoize("spmd.layout_programs", 1024)
+def _compile_lay_out(held: ArrayType, wanted: ArrayType) -> compiled_program.CompiledProgram:
+    """Compile the identity function between two layouts."""
+    aval = physical_aval(held.aval).drop_sharding()
+    return compiled_program.lower(
+        trace_to_jaxpr(lambda x: [x], [aval], "lay_out"),
+        held.sharding._device_assignment,
+        [held.sharding],
+        [held.sharding],
+        name="lay_out",
+        committed=held.committed,
+        layouts=((held.layout,), (wanted.layout,)),
+    ).compile()
+
+
+transfer.general_transfers.provide(move=move, lay_out=lay_out)

@@ -9,6 +9,7 @@ import numpy as np
 from phalanx.core import Tracer, dtypes, physical_aval
 from phalanx.engine import buffers, client, explicit_transfer
 from phalanx.runtime.array import Array, ArrayType, BufferAval
+from phalanx.runtime.layout import Layout
 from phalanx.sharding import Sharding
 from phalanx.tree import tree_leaves, tree_map
 from phalanx.typing import PyTree
@@ -91,7 +92,16 @@ def live_arrays(platform: str | None = None) -> list[Array]:
       True
     """
     return [
-        Array(x, ArrayType(x.aval.array_aval if type(x.aval) is BufferAval else x.aval, sharding, committed))
+        Array(x, ArrayType(_aval_of(x), sharding, committed, _layout_of(x)))
         for x, sharding, committed in buffers.live(client.client(platform))
         if isinstance(sharding, Sharding)
     ]
+
+
+def _aval_of(buffer: Any) -> Any:
+    return buffer.aval.array_aval if type(buffer.aval) is BufferAval else buffer.aval
+
+
+def _layout_of(buffer: Any) -> Layout | None:
+    layout = Layout.of_engine(buffers.layout(buffer))
+    return None if layout.is_default else layout

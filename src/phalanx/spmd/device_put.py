@@ -22,7 +22,13 @@ from phalanx.core import (
     state,
 )
 from phalanx.engine.transfer_guard import explicit_transfer
-from phalanx.lax.sharding_constraint import broadcast_shardings, check_not_manual, device_put_p
+from phalanx.lax.sharding_constraint import (
+    apply_layouts,
+    broadcast_layouts,
+    broadcast_shardings,
+    check_not_manual,
+    device_put_p,
+)
 from phalanx.runtime import Array, ArrayType, transfer
 from phalanx.runtime.process_comparison import compare_transferred
 from phalanx.sharding import Mesh, NamedSharding, P, Sharding
@@ -69,9 +75,13 @@ def device_put(
         source = Space.Host if device is Space.Device else Space.Device
         return tree_map(lambda leaf: to_memory_p(leaf, src=source.value, dst=device.value), x)
     leaves, tree = tree_flatten(x)
-    shardings = _broadcast_shardings(device, x, len(leaves))
+    shardings, layouts = (
+        _broadcast_shardings(device, x, len(leaves)),
+        broadcast_layouts(device, x, "device_put, device"),
+    )
     if state.trace is not None:
-        return tree_unflatten(tree, [_bind(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)])
+        bound = [_bind(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)]
+        return tree_unflatten(tree, apply_layouts(bound, layouts))
     donated = _broadcast_flags(donate, x, len(leaves), "device_put, donate")
     may_share = _broadcast_flags(may_alias, x, len(leaves), "device_put, may_alias")
     # All leaves are checked before the first transfer, so that an error leaves every array as it was.
@@ -91,7 +101,7 @@ def device_put(
         )
     try:
         with explicit_transfer():
-            return tree_unflatten(tree, put(leaves, shardings, donated, may_share))
+            return tree_unflatten(tree, apply_layouts(put(leaves, shardings, donated, may_share), layouts))
     except ArgumentTypeError:
         for i, leaf in enumerate(leaves):
             get_aval_of_argument(leaf, lambda i=i: f"device_put, x{leaf_path(x, i)}")

@@ -30,6 +30,7 @@ class Options(NamedTuple):
     keep_unused: whether unused inputs remain parameters.
     moves_committed: whether committed arguments are moved to the declared shardings instead of being refused.
     communication: the collectives that a program of this function alone may have; None for the configured ones.
+    layouts: the declared memory layouts of the inputs and of the outputs, for a program of this function alone.
     """
 
     in_shardings: tuple
@@ -39,6 +40,7 @@ class Options(NamedTuple):
     keep_unused: bool = False
     moves_committed: bool = False
     communication: str | None = None
+    layouts: tuple[tuple, tuple] | None = None
 
 
 def bind_program(program: Jaxpr, args: Sequence[Any], *, name: str, options: Options) -> list:

@@ -39,12 +39,14 @@ def assemble_array(shards: Sequence[Array], type: ArrayType) -> Array:
       The array, which shares the buffers of the shards.
     """
     shape = type.sharding.shard_shape(type.aval.shape)
-    held = [(x if x.shape == shape else resize(x, shape))._buffer for x in shards]
+    rows = [transfer.general_transfers.lay_out(x, None) for x in shards]
+    held = [(x if x.shape == shape else resize(x, shape))._buffer for x in rows]
     return Array(buffers.from_shards(type.buffer_aval, type.sharding, held, type.committed), type)
 
 
 def resize(x: Array, shape: Sequence[int]) -> Array:
     """Cut an array on one device, or pad it with zeros, at the end of each dimension."""
+    x = transfer.general_transfers.lay_out(x, None)
     wanted = ArrayType(x.aval.with_shape(tuple(shape)), x.sharding, x.committed)
     before, after = physical_aval(x.aval), physical_aval(wanted.aval)
     if not after.size:

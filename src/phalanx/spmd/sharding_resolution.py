@@ -28,6 +28,7 @@ from phalanx.lax import reshard_p
 from phalanx.lax.sharding_constraint import broadcast_shardings
 from phalanx.runtime import (
     ArrayType,
+    Format,
     common_devices,
     device_names,
     is_abstract,
@@ -37,7 +38,7 @@ from phalanx.runtime import (
 )
 from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from phalanx.spmd.call_arguments import CallArguments
-from phalanx.tree import keystr, tree_flatten_with_path, tree_leaves, tree_map
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path, tree_leaves, tree_map
 from phalanx.typing import PyTree
 
 
@@ -83,6 +84,32 @@ def broadcast_declared_shardings(options: dict, which: str, tree: PyTree, what: 
         given = tree_map(lambda s: PartitionSpec() if s is None else s, given, is_leaf=lambda s: s is None)
     where = f"{what}, {options.get('spelling', {}).get(which, which)}"
     return resolve_prefix_shardings(given, tree, where, may_be_auto=True)
+
+
+def declared_layouts(options: dict, args: tuple, kwargs: dict, out: PyTree, what: str) -> tuple[tuple, tuple] | None:
+    """The memory layouts that `in_shardings` and `out_shardings` declare for arguments and results; None for none.
+
+    Raises:
+      ArgumentTypeError, AxisError: a layout does not fit its array.
+    """
+
+    def layouts(which: str, tree: PyTree) -> tuple:
+        given, where = options[which], f"{what}, {which}"
+        leaves = tree_flatten_with_path(tree)[0]
+        if not any(isinstance(s, Format) for s in tree_leaves(given)):
+            return (None,) * len(leaves)
+        flat = broadcast_prefix(given, tree, what=where, is_leaf=lambda s: s is None, lists_as_tuples=True)
+        pairs = zip(flat, leaves, strict=True)
+        return tuple(
+            [
+                s.resolve_layout(get_aval(leaf), f"{where}{keystr(path)}") if isinstance(s, Format) else None
+                for s, (path, leaf) in pairs
+            ]
+        )
+
+    ins = (*layouts("in_shardings", args), *([None] * len(tree_leaves(kwargs))))
+    outs = layouts("out_shardings", out)
+    return None if all(layout is None for layout in (*ins, *outs)) else (ins, outs)
 
 
 class LeafShardings(tuple):

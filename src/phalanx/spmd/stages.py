@@ -59,6 +59,7 @@ from phalanx.spmd.jit_primitive import Options
 from phalanx.spmd.ref_arguments import RefArguments
 from phalanx.spmd.sharding_resolution import (
     broadcast_declared_shardings,
+    declared_layouts,
     flatten_in_shardings,
     prefer_declared_shardings,
     resolve_shardings,
@@ -154,6 +155,7 @@ class Traced:
             keep_unused=settings["keep_unused"],
             moves_committed=settings.get("moves_committed", False),
             communication=settings.get("communication"),
+            layouts=declared_layouts(settings, *call.dynamic(), out, call.signature.what),
         )
 
     def with_shardings_of(self, leaves: Sequence[Any]) -> Traced:
@@ -221,9 +223,13 @@ class Traced:
     @property
     def out_info(self) -> Any:
         """A `ShapeDtypeStruct` for each result, in the structure of the result."""
-        known = [s if isinstance(s, Sharding) else None for s in self.options.out_shardings]
-        pairs = zip(self.program.out_avals, known, strict=True)
-        return tree_unflatten(self.out_tree, [shape_of(a, s or a.type_sharding) for a, s in pairs])
+        avals, options = self.program.out_avals, self.options
+        known: list[Any] = [s if isinstance(s, Sharding) else None for s in options.out_shardings]
+        if options.layouts is not None:
+            pairs = zip(options.layouts[1], known, strict=True)
+            known = [Format(layout, s) if isinstance(layout, Layout) else s for layout, s in pairs]
+        leaves = [shape_of(a, s or a.type_sharding) for a, s in zip(avals, known, strict=True)]
+        return tree_unflatten(self.out_tree, leaves)
 
     out_avals = property(lambda self: self.program.out_avals)
 
@@ -300,6 +306,13 @@ class Traced:
             refs = RefArguments.of(program)
             types = refs.types(types)
             program, options, donated = refs.jaxpr, refs.options(options, types), refs.donated
+            if options.layouts is not None:
+                raise ArgumentError(
+                    f"lowering of {self.fun_name}",
+                    expected="a function without mutable array references, since layouts are declared",
+                    got="one that reads or writes references",
+                    fix="leave the layouts out, or pass the values of the references",
+                )
         ins, outs = options.in_shardings, options.out_shardings
         if absent is not None:
             devices = absent._device_assignment
@@ -328,6 +341,7 @@ class Traced:
                 committed=committed,
                 platform=platform,
                 communication=options.communication,
+                layouts=options.layouts,
             )
         return Lowered(self, lowered, refs)
 
@@ -668,17 +682,19 @@ class Compiled(_LaterStage):
                 fix=f"pass arguments with that structure, or call the jit function {traced.fun_name} itself",
             )
         self._check(call)
-        given, avals = call.leaves, traced.program.in_avals
+        given, avals, lowered = call.leaves, traced.program.in_avals, self.program.lowered
         if self.refs is not None:
             given, avals = self.refs.read(given), self.refs.jaxpr.in_avals
         is_compared = current_scope().context.debug_compare_host_values
         if is_compared:
-            wanted = dict(enumerate(self.program.lowered.in_shardings))
+            wanted = dict(enumerate(lowered.in_shardings))
             compare_transferred(traced.fun_name, given, wanted, self._argument_name(call))
         # The executable takes only buffers with exactly the shardings that it was compiled for.
         leaves = [
-            transfer.put(x, s, a) if type(x) is not Array or x.sharding is not s else x
-            for x, s, a in zip(given, self.program.lowered.in_shardings, avals, strict=True)
+            x
+            if type(x) is Array and x.sharding is s and x._type.layout == layout
+            else transfer.put_typed(x, ArrayType(a, s, True, layout))
+            for x, s, a, layout in zip(given, lowered.in_shardings, avals, lowered.layouts[0], strict=True)
         ]
         try:
             out = self.program([x._buffer for x in leaves])

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.core import ArgumentTypeError, AxisError, Identity, ShapedArray, get_aval
+from phalanx.core import Identity, get_aval
 from phalanx.engine import ir
-from phalanx.runtime import Format, Layout, LoweringContext
+from phalanx.runtime import Array, Format, Layout, LoweringContext, general_transfers, put
+from phalanx.runtime.layout import check_layout
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
-from phalanx.typing import Array, PyTree
+from phalanx.typing import PyTree
 
 
 class LayoutConstraint(Identity, name="layout_constraint"):
     """`x`, with its dimensions in memory in the order of `layout`: num[*dims] -> num[*dims]."""
 
     def run(self, x: Any, *, layout: Layout) -> Array:
-        # An array is held row-major, so only that layout can be asked for outside of a program.
-        Format(layout).placed("with_layout_constraint outside of a compiled function, argument layouts")
-        return x
+        x = x if type(x) is Array else put(x)
+        return general_transfers.lay_out(x, Format(layout).resolve_layout(x.aval, "layout_constraint"))
 
     def lower(self, ctx: LoweringContext, x: ir.Value, *, layout: Layout) -> ir.Value:
         order = [tuple(reversed(layout.major_to_minor))]
@@ -42,7 +42,7 @@ layout_constraint_p = LayoutConstraint()
 
 
 def with_layout_constraint(x: PyTree, layouts: PyTree) -> PyTree:
-    """Fix the layout of values inside a compiled function.
+    """Fix the layout of values inside a compiled function; outside of one, copy arrays into the layout.
 
     Args:
       x: a tree of arrays.
@@ -54,7 +54,6 @@ def with_layout_constraint(x: PyTree, layouts: PyTree) -> PyTree:
     Raises:
       ArgumentTypeError: a leaf of `layouts` is no `Layout` with an order of dimensions.
       AxisError: the order is not a permutation of the dimensions of its array.
-      ArgumentError: outside of a compiled function, the layout is not row-major.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
@@ -66,14 +65,5 @@ def with_layout_constraint(x: PyTree, layouts: PyTree) -> PyTree:
     leaves, tree = tree_flatten(x)
     flat = broadcast_prefix(layouts, x, what="with_layout_constraint, argument layouts")
     for i, (leaf, layout) in enumerate(zip(leaves, flat, strict=True)):
-        _check_layout(f"with_layout_constraint, layout of x{leaf_path(x, i)}", layout, get_aval(leaf))
+        check_layout(f"with_layout_constraint, layout of x{leaf_path(x, i)}", layout, get_aval(leaf))
     return tree_unflatten(tree, [layout_constraint_p(leaf, layout=layout) for leaf, layout in zip(leaves, flat)])
-
-
-def _check_layout(where: str, layout: Any, aval: ShapedArray) -> None:
-    fix = f"pass Layout({tuple(range(aval.ndim))}) for the row-major layout"
-    if not isinstance(layout, Layout):
-        raise ArgumentTypeError(where, expected="a Layout with an order of dimensions", got=repr(layout), fix=fix)
-    if sorted(layout.major_to_minor) != list(range(aval.ndim)):
-        expected = f"a permutation of the dimensions of {aval.str_short()}"
-        raise AxisError(where, expected=expected, got=repr(layout.major_to_minor), fix=fix)

@@ -181,7 +181,7 @@ def _find_whole_shard(x: Array, view: View) -> Any:
         if tuple([s.start or 0 for s in shard.index]) == view.starts:
             piece = view.reshape(shard.data)
             # The user did not ask for this device, so the result is uncommitted: later operations may move it.
-            return Array(piece._buffer, ArrayType(piece.aval, piece.sharding, False))
+            return Array(piece._buffer, ArrayType(piece.aval, piece.sharding, False, piece._type.layout))
     return None
 
 
