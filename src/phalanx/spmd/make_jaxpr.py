@@ -82,11 +82,15 @@ def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
       args, kwargs: its arguments: arrays or `ShapeDtypeStruct`s.
 
     Returns:
-      The result with a `ShapeDtypeStruct` in place of each array.
+      The result with a `ShapeDtypeStruct` in place of each array, with the sharding that `jit` declares for it.
 
     Examples:
       >>> import phalanx, phalanx.numpy as jnp
       >>> phalanx.eval_shape(jnp.dot, phalanx.ShapeDtypeStruct((2, 3), "float32"), jnp.ones(3)).shape
       (2,)
     """
+    compiled = getattr(fun, "_jit", None)
+    # `functools.wraps` copies the attribute to functions around the compiled one.
+    if compiled is not None and getattr(fun, "__wrapped__", None) is compiled._fun:
+        return compiled.eval_shape(*args, **kwargs)
     return _result_shapes(*_stage_call(fun, Signature(fun), args, kwargs))
