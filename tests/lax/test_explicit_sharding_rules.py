@@ -13,6 +13,7 @@ from tests.lax import laws
 from tests.lax.cases import CASES
 
 import phalanx
+from phalanx import lax
 from phalanx.core.aval import ShapedArray, get_aval
 from phalanx.core.primitive import Undefined, infer_result
 from phalanx.sharding import AbstractMesh, AxisType, NamedSharding, P
@@ -115,3 +116,25 @@ def test_an_axis_of_one_device_stays_in_the_type():
     got = infer_result(phalanx.lax.transpose_p, (aval,), {"permutation": (1, 0)})
     assert got.str_short() == "f32[1@x,3]"
     assert got.sharding.spec == P("x", None)
+
+
+@pytest.mark.parametrize("options", [{}, {"window_strides": (2,)}, {"padding": "VALID"}], ids=str)
+def test_windows_keep_the_sharding_of_the_dimension_they_slide_over(options):
+    options = {"window_strides": (1,), "padding": "SAME", "dimension_numbers": ("NWC", "WIO", "NWC")} | options
+    x = np.random.default_rng(0).normal(size=(2, 16, 4)).astype(np.float32)
+    w = np.random.default_rng(1).normal(size=(3, 4, 6)).astype(np.float32)
+
+    def layer(x, w):
+        y = lax.conv_general_dilated(x, w, **options)
+        y = lax.reduce_window(y, -np.inf, lax.max, (1, 2, 1), (1, 2, 1), "SAME")
+        return lax.reduce_window(y, 0.0, lax.add, (1, 3, 1), (1, 1, 1), "SAME")
+
+    derivative = phalanx.jit(phalanx.grad(lambda x, w: (layer(x, w) ** 2).sum(), (0, 1)))
+    expected, expected_bars = phalanx.jit(layer)(x, w), derivative(x, w)
+    with phalanx.set_mesh(phalanx.make_mesh((2,), ("x",))):
+        split = phalanx.device_put(x, P(None, "x"))
+        got, bars = phalanx.jit(layer)(split, w), derivative(split, w)
+    assert got.sharding.spec == P(None, "x", None) and bars[0].sharding.spec == P(None, "x", None)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    for a, b in zip(bars, expected_bars, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)

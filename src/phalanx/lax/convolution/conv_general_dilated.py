@@ -119,7 +119,8 @@ class ConvGeneralDilated(Primitive, name="conv_general_dilated"):
         reduced: dict = {"i": "sum"} if c.feature_group_count == 1 else {}
         reduced |= {("mapped", j): "sum" for j, places in enumerate(c.mapped) if places[2] is None}
         # Groups are the major part of both feature dimensions, so a shard of the features is a set of whole groups.
-        resized = {"i": ("o",), "o": ("o",)} if c.feature_group_count > 1 else {}
+        resized: dict = {"i": ("o",), "o": ("o",)} if c.feature_group_count > 1 else {}
+        resized |= {("p", s): (("s", s),) for s in space}
         x_names, w_names, y_names = ([found[d] for d in sorted(found)] for found in names)
         return ShardingRule([x_names, w_names], [y_names], reduced=reduced, whole=whole, resized=resized)
 

@@ -112,11 +112,12 @@ def _is_static(window: dict) -> bool:
 
 
 def window_sharding_rule(num_operands: int, x: ShapedArray, window: dict, num_results: int = 1) -> ShardingRule:
-    """The sharding rule: dimensions without a window are parallel, the others need replication."""
+    """The sharding rule: dimensions without a window are parallel, the others need their neighbours."""
     inner = dim_names(x.ndim)
     has_window = [any(v[d] != _NO_WINDOW[key] for key, v in window.items()) for d in range(x.ndim)]
     outer = [f"window {name}" if has else name for name, has in zip(inner, has_window, strict=True)]
-    return ShardingRule([inner] * num_operands, [outer] * num_results, whole={*inner} ^ {*outer})
+    resized = {i: (o,) for i, o in zip(inner, outer, strict=True) if i != o}
+    return ShardingRule([inner] * num_operands, [outer] * num_results, whole={*inner} ^ {*outer}, resized=resized)
 
 
 def _mapped_window(window: dict, b: int) -> dict:
@@ -300,7 +301,9 @@ class SelectAndScatterAdd(Primitive, name="select_and_scatter_add"):
 
     def sharding_rule(self, source, x, *, comparison, **window):
         rule = window_sharding_rule(1, x, window)
-        return ShardingRule([rule.results[0], rule.operands[0]], [rule.operands[0]], whole=rule.whole)
+        inner = rule.operands[0]
+        resized = {name: (i,) for i, (o,) in rule.resized.items() for name in (i, o)}
+        return ShardingRule([rule.results[0], inner], [inner], whole=rule.whole, resized=resized)
 
     def lower(self, ctx, source, x, *, comparison, **window):
         s_aval, x_aval = ctx.avals_in
