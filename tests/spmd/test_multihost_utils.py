@@ -40,6 +40,18 @@ def test_the_only_process_is_the_source_of_a_broadcast(mesh):
     )
 
 
+def test_random_keys_stay_random_keys():
+    key = phalanx.random.key(7)
+    words = phalanx.random.key_data(key)
+    for found, shape in (
+        (multihost_utils.process_allgather(key), (1,)),
+        (multihost_utils.process_allgather(key, tiled=True), ()),
+        (multihost_utils.broadcast_one_to_all(key), ()),
+    ):
+        assert (found.shape, found.dtype) == (shape, key.dtype)
+        np.testing.assert_array_equal(phalanx.random.key_data(found).reshape(-1), words)
+
+
 def test_synchronization_of_one_process_succeeds():
     assert multihost_utils.sync_global_devices("init") is None
     assert multihost_utils.assert_equal({"config": X}, "configurations differ") is None

@@ -58,7 +58,7 @@ def compare_transferred(
         if coordinator.process_id in processes:
             groups[processes].append(i)
     for processes, members in groups.items():
-        named = [(name_of(i), _host_value(values[i])) for i in members]
+        named = [(name_of(i), host_value(values[i])) for i in members]
         among = None if len(processes) == coordinator.num_processes else processes
         compare_over_processes(coordinator, f"{what}, comparison of its host values", "", named, among)
 
@@ -98,7 +98,8 @@ def compare_over_processes(
                 )
 
 
-def _host_value(x: Any) -> np.ndarray:
+def host_value(x: Any) -> np.ndarray:
+    """The value of an array or a host value; random keys as their words."""
     if type(x) is Array and isinstance(x.dtype, dtypes.KeyDtype):
         return x._assemble()
     return np.asarray(x)

@@ -21,12 +21,14 @@ from phalanx.core import (
     ShardingError,
     TraceError,
     Tracer,
+    is_extended,
     state,
 )
 from phalanx.engine import Device, buffers, client, guard_namespace as _guard
 from phalanx.engine.coordination import Coordinator
+from phalanx.lax.prng.key_words import random_wrap_p
 from phalanx.runtime import Array, ArrayType, transfer
-from phalanx.runtime.process_comparison import compare_over_processes
+from phalanx.runtime.process_comparison import compare_over_processes, host_value
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd import device_put
 from phalanx.spmd.jit import jit
@@ -44,7 +46,8 @@ def process_allgather(in_tree: PyTree, tiled: bool = False) -> Any:
       tiled: whether to concatenate the values of the processes along dimension 0 instead of stacking them.
 
     Returns:
-      The pytree with NumPy arrays. Unless `tiled`, they have a leading dimension for the processes.
+      The pytree with NumPy arrays, and with arrays of keys for those. Unless `tiled`, they have a leading dimension for
+      the processes.
 
     Raises:
       ShapeError: the shapes or dtypes differ between processes.
@@ -57,17 +60,20 @@ def process_allgather(in_tree: PyTree, tiled: bool = False) -> Any:
       (1, 4, 2)
     """
     leaves, tree = tree_flatten(in_tree)
-    out: list[Any] = [_replicate(x, tiled) if _is_global(x) else _host_value(x, "process_allgather") for x in leaves]
+    what, coordinator = "process_allgather", client.coordinator()
+    values = [host_value(_replicate(x, tiled)) if _is_global(x) else _host_value(x, what) for x in leaves]
     local = [i for i, x in enumerate(leaves) if not _is_global(x)]
-    coordinator = client.coordinator()
-    if coordinator is None:
-        return tree_unflatten(tree, out if tiled else [x[None] for x in out])
-    _compare_shapes("process_allgather", [out[i] for i in local], coordinator)
+    if coordinator is not None:
+        _compare_shapes(what, [(leaves[i], values[i]) for i in local], coordinator)
     for i in local:
-        rows = np.asarray(device_put(_stack_bytes(out[i]), _over_processes(PartitionSpec())))
-        parts = rows.view(out[i].dtype).reshape(len(rows), *out[i].shape)
-        out[i] = parts.reshape(-1, *parts.shape[2:]) if tiled and parts.ndim > 1 else parts
-    return tree_unflatten(tree, out)
+        value = values[i]
+        if coordinator is None:
+            values[i] = value if tiled else value[None]
+            continue
+        rows = np.asarray(device_put(_stack_bytes(value), _over_processes(PartitionSpec())))
+        parts = rows.view(value.dtype).reshape(len(rows), *value.shape)
+        values[i] = parts.reshape(-1, *parts.shape[2:]) if tiled and np.ndim(leaves[i]) else parts
+    return tree_unflatten(tree, [_wrap_as(x, value) for x, value in zip(leaves, values, strict=True)])
 
 
 def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> Any:
@@ -78,7 +84,7 @@ def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> Any:
       is_source: whether this process is the source; by default the first process is.
 
     Returns:
-      The pytree with NumPy arrays.
+      The pytree with NumPy arrays, and with arrays of keys for those.
 
     Raises:
       ArgumentTypeError: no process is the source, or several are.
@@ -102,12 +108,14 @@ def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> Any:
             got="True in processes " + ", ".join(map(str, sources)) if sources else "False in every process",
             fix="leave is_source out, or pass is_source=process_index() == 0",
         )
-    if coordinator is None:
-        return tree_unflatten(tree, values)
-    _compare_shapes("broadcast_one_to_all", values, coordinator)
-    select = jit(lambda stacks: [rows[sources[0]] for rows in stacks], out_shardings=_over_processes(PartitionSpec()))
-    found = map(np.asarray, select(list(map(_stack_bytes, values))))
-    return tree_unflatten(tree, [row.view(x.dtype).reshape(x.shape) for row, x in zip(found, values, strict=True)])
+    if coordinator is not None:
+        _compare_shapes("broadcast_one_to_all", list(zip(leaves, values, strict=True)), coordinator)
+        select = jit(
+            lambda stacks: [rows[sources[0]] for rows in stacks], out_shardings=_over_processes(PartitionSpec())
+        )
+        found = map(np.asarray, select(list(map(_stack_bytes, values))))
+        values = [row.view(x.dtype).reshape(x.shape) for row, x in zip(found, values, strict=True)]
+    return tree_unflatten(tree, [_wrap_as(x, value) for x, value in zip(leaves, values, strict=True)])
 
 
 def sync_global_devices(name: str) -> None:
@@ -355,7 +363,7 @@ def _is_global(x: Any) -> bool:
     return type(x) is Array and not x.is_fully_addressable
 
 
-def _replicate(x: Array, tiled: bool) -> np.ndarray:
+def _replicate(x: Array, tiled: bool) -> Any:
     if not tiled:
         raise ShardingError(
             "process_allgather, argument tiled",
@@ -363,7 +371,7 @@ def _replicate(x: Array, tiled: bool) -> np.ndarray:
             got="False",
             fix="pass tiled=True",
         )
-    return np.asarray(device_put(x, transfer.replicated_sharding(x.sharding._device_assignment, [x.sharding])))
+    return device_put(x, transfer.replicated_sharding(x.sharding._device_assignment, [x.sharding]))
 
 
 def _over_processes(spec: PartitionSpec) -> NamedSharding:
@@ -382,9 +390,15 @@ def _stack_bytes(value: np.ndarray) -> Array:
     return assemble_array([placed], ArrayType(placed.aval.with_shape((sharding.num_devices, row.size)), sharding, True))
 
 
-def _compare_shapes(what: str, values: Sequence[np.ndarray], coordinator: Coordinator) -> None:
-    """Compare shapes and dtypes, before a program with other ones could end the process in its collectives."""
-    ours = ", ".join(map(_describe, values))
+def _compare_shapes(what: str, values: Sequence[tuple[Any, np.ndarray]], coordinator: Coordinator) -> None:
+    """Compare shapes and dtypes, before a program with other ones could end the process in its collectives.
+
+    Args:
+      what: the operation.
+      values: leaves and their values on the host.
+      coordinator: the connection to the other processes.
+    """
+    ours = ", ".join(_describe(leaf if _holds_keys(leaf) else value) for leaf, value in values)
     for process, theirs in enumerate(coordinator.exchange(what, ours)):
         if theirs != ours:
             raise ShapeError(
@@ -395,13 +409,22 @@ def _compare_shapes(what: str, values: Sequence[np.ndarray], coordinator: Coordi
             )
 
 
-def _describe(x: np.ndarray) -> str:
+def _describe(x: Any) -> str:
     return f"{x.dtype}{list(x.shape)}"
 
 
 def _host_value(x: ArrayLike, what: str) -> np.ndarray:
     _check_concrete(x, what)
-    return np.asarray(x)
+    return host_value(x)
+
+
+def _holds_keys(x: Any) -> bool:
+    return type(x) is Array and is_extended(x.dtype)
+
+
+def _wrap_as(leaf: Any, value: np.ndarray) -> Any:
+    """A value of the host as the kind of the leaf it comes from: NumPy cannot hold random keys."""
+    return random_wrap_p(value, dtype=leaf.dtype) if _holds_keys(leaf) else value
 
 
 def _check_concrete(x: object, what: str) -> None:
