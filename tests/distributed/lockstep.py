@@ -5,9 +5,11 @@ order; with CI=1 in the environment, Hypothesis draws the same examples in each.
 
 - devices are listed by turns, so that a mesh over the first two or four of them spans the processes;
 - NumPy arguments are the same in all processes, so that programs may split them;
-- reading an array over several processes gathers it first.
+- reading an array over several processes gathers it first;
+- meshes that a test draws have two devices or more, since one of a single device is in one of the processes only.
 """
 
+import math
 import sys
 from collections import defaultdict
 
@@ -24,6 +26,12 @@ def pytest_configure() -> None:
     _list_devices_by_turns()
     _accept_host_arguments()
     _gather_what_is_read()
+
+
+def pytest_collection_modifyitems(items: list) -> None:
+    for module in {item.module for item in items}:
+        if isinstance(sizes := getattr(module, "SIZES", None), list):
+            sizes[:] = [shape for shape in sizes if math.prod(shape) > 1]
 
 
 def _list_devices_by_turns() -> None:
