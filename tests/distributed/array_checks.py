@@ -312,7 +312,7 @@ def reading_and_printing():
     assert float(total) == A.sum() and total.is_fully_replicated and repr(total) == "Array(2016., dtype=float32)"
     assert str(total) == "2016.0" and f"{total:.1f}" == "2016.0" and bool(total > 3)
     assert repr(_put(A)).startswith("Array(f32[8,8], sharding=NamedSharding(")
-    assert str(_put(A)) == repr(_put(A))
+    assert str(_put(A)) == f"{_put(A)}" == repr(_put(A))
     assert "[8., 9.]" in repr(phalanx.device_put(A[:2, :2], R))
     for read in (np.asarray, phalanx.device_get, lambda x: x.tolist()):
         with pytest.raises(phalanx.errors.ArgumentError, match=r"process_allgather, or read x\.addressable_shards"):
@@ -399,6 +399,30 @@ def values_of_all_processes_are_gathered():
         multihost_utils.process_allgather(_put(A))
     with pytest.raises(phalanx.errors.ShapeError, match=r"float64\[1\]( in process 0|\.$)?"):
         multihost_utils.process_allgather(np.ones(OWN + 1))
+
+
+def random_keys_are_gathered_broadcast_and_compared():
+    keys = [phalanx.random.split(phalanx.random.key(process), 3) for process in range(phalanx.process_count())]
+    words = [np.asarray(phalanx.random.key_data(each)) for each in keys]
+    ours = {"keys": keys[OWN], "one": keys[OWN][0]}
+    for tiled, join in ((False, np.stack), (True, np.concatenate)):
+        found = multihost_utils.process_allgather(ours, tiled=tiled)
+        assert found["keys"].dtype == keys[0].dtype
+        np.testing.assert_array_equal(phalanx.random.key_data(found["keys"]), join(words))
+        np.testing.assert_array_equal(phalanx.random.key_data(found["one"]), np.stack([w[0] for w in words]))
+    split = phalanx.random.split(phalanx.random.key(0), 8)
+    gathered = multihost_utils.process_allgather(phalanx.device_put(split, X), tiled=True)
+    np.testing.assert_array_equal(phalanx.random.key_data(gathered), phalanx.random.key_data(split))
+    np.testing.assert_array_equal(phalanx.random.uniform(gathered[3], (2,)), phalanx.random.uniform(split[3], (2,)))
+    first = multihost_utils.broadcast_one_to_all(ours)["keys"]
+    np.testing.assert_array_equal(phalanx.random.key_data(first), words[0])
+    multihost_utils.assert_equal(split)
+    with pytest.raises(
+        phalanx.errors.ProcessesDifferError, match=r"as in process \d, got .* of uint32\[3, 2\] in process"
+    ):
+        multihost_utils.assert_equal(ours["keys"])
+    with pytest.raises(phalanx.errors.ShapeError, match=r"key<\w+>\[\]"):
+        multihost_utils.process_allgather(phalanx.random.key(0, impl="rbg" if OWN == 0 else "unsafe_rbg"))
 
 
 def values_of_one_process_are_broadcast():

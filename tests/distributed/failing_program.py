@@ -1,9 +1,11 @@
 """A training loop in which one process fails: `failing_program.py SCENARIO VICTIM HEARTBEAT`, under `phalanx launch`."""
 
+import contextlib
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +17,16 @@ from phalanx.sharding import Mesh, NamedSharding, P
 
 def load_batch():
     time.sleep(1e6)
+
+
+def coordination_service():
+    """The number of the process that the launcher has started for it."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            words = file.read_bytes().decode(errors="replace").split("\0")
+            if os.environ["PHALANX_COORDINATOR_ADDRESS"] in words:
+                return int(file.parent.name)
+    raise ProcessLookupError
 
 
 def fail(scenario, x, step, other_step):
@@ -29,6 +41,8 @@ def fail(scenario, x, step, other_step):
         raise ValueError("bad batch")
     if scenario == "leaving":
         sys.exit(0)
+    if scenario == "coordinator":
+        os.kill(coordination_service(), signal.SIGKILL)
     if scenario == "reordering":
         other_step(x).block_until_ready()
     if scenario == "colliding":
@@ -61,7 +75,8 @@ def main(scenario):
     other_step(x)
     if scenario == "colliding":
         step(x[:, :1])
-    for i in range(8):
+    # No process waits for the coordinator, so they go on until they notice its end.
+    for i in range(20_000 if scenario == "coordinator" else 8):
         if i == 4:
             if scenario == "callback" or phalanx.process_index() == VICTIM:
                 fail(scenario, x, step, other_step)

@@ -26,6 +26,7 @@ class Scenario(NamedTuple):
     text: str
     status: int = 1
     processes: int = 2
+    devices: int = 2
 
 
 HERE = r"\S+failing_program\.py:\d+(?::\d+)?"
@@ -44,12 +45,25 @@ SCENARIOS = {
     "raising": Scenario(1, PATIENT, "raised", rf"got ValueError: bad batch; .*, and it was last at {HERE} \(fail\)\.$"),
     "leaving": Scenario(1, PATIENT, "left", r"to come to launch \d+, step, got the end of its program"),
     "reordering": Scenario(1, PATIENT, "order", "to launch step as number .*, got a launch of other_step"),
-    # The message that it receives is larger than that of its own collective, for which Gloo ends a process.
+    # The message that it receives is larger than that of its own collective, for which Gloo would end the process.
     "colliding": Scenario(1, PATIENT, "order", "to launch step as number .*, got a launch of "),
+    "colliding alone": Scenario(1, PATIENT, "order", "to launch step as number .*, got a launch of ", devices=1),
+    "coordinator": Scenario(
+        0,
+        PATIENT,
+        "coordinator",
+        "expected process 0 to hold the coordination service, itself or in its launcher, got a lost connection to it.",
+    ),
     "callback": Scenario(
         0, PATIENT, "raised", rf"got ValueError: bad callback; .*, and it was last at {HERE} \(broken\)"
     ),
 }
+SCENARIOS |= {
+    f"{name} of three": scenario._replace(processes=3)
+    for name, scenario in SCENARIOS.items()
+    if name not in ("killed of three", "killed", "colliding alone")
+}
+SLOW = [name for name in SCENARIOS if name.endswith(" of three") and name != "killed of three"]
 # In a sequence of exchanges beside the launches: the kind of the failure, and what the other process says about it.
 SEQUENCES = {
     "killed": ("dead", "got no sign of life for"),
@@ -62,8 +76,8 @@ DIFFERENT = Scenario(1, PATIENT, "", "")
 def run(name):
     scenario = SCENARIOS.get(name, DIFFERENT)
     # A stopped or stuck process does not end by itself; the others need the heartbeat timeout to notice a dead one.
-    grace = "1" if name in ("stopped", "stuck") else str(scenario.heartbeat + LATE)
-    options = ["-n", scenario.processes, "--devices", 2, "--grace", grace]
+    grace = "1" if name.split()[0] in ("stopped", "stuck") else str(scenario.heartbeat + LATE)
+    options = ["-n", scenario.processes, "--devices", scenario.devices, "--grace", grace]
     return launch(options, [PROGRAM, name.split()[0], scenario.victim, scenario.heartbeat])
 
 
@@ -75,14 +89,17 @@ def run_sequence(name, folder):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(request, tmp_path_factory):
+    wanted = {getattr(item, "callspec", None) and item.callspec.params["name"] for item in request.session.items}
     with ThreadPoolExecutor(3) as pool:
         folders = {name: tmp_path_factory.mktemp(name) for name in SEQUENCES}
         sequences = {("sequence", name): pool.submit(run_sequence, name, folder) for name, folder in folders.items()}
-        yield sequences | {name: pool.submit(run, name) for name in [*SCENARIOS, "different"]}
+        yield sequences | {
+            name: pool.submit(run, name) for name in [*SCENARIOS, "different"] if name in wanted or name not in SLOW
+        }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SCENARIOS])
 def test_the_failure_of_a_process_is_raised_in_all_others(name, runs):
     scenario, done = SCENARIOS[name], runs[name].result()
     output = done.stdout + done.stderr
@@ -99,12 +116,21 @@ def test_the_failure_of_a_process_is_raised_in_all_others(name, runs):
     assert "fatal errors" not in output and "terminate called" not in output
 
 
-def test_a_process_that_gloo_ends_reports_the_failure_behind_it(runs):
-    output = runs["colliding"].result().stderr
+def test_a_process_that_gloo_would_end_raises_too(runs):
+    output = runs["colliding"].result().stdout + runs["colliding"].result().stderr
+    assert re.search(r"^\[1\] noticed [\d.]+ order 0$", output, re.M), output
     assert re.search(
         r"^\[1\] \S+ProcessFailure: launch \d+ of process 1, \S+: expected process 0 to launch ", output, re.M
     )
-    assert re.search(rf"^\[1\] It ended this process, which was at {HERE} \(\w+\), from C\+\+\.$", output, re.M), output
+
+
+def test_a_process_inside_its_only_device_prints_the_failure_and_ends(runs):
+    output = runs["colliding alone"].result().stderr
+    error = r"^\[1\] \S+ProcessFailure: launch \d+ of process 1, \S+: expected process 0 to launch "
+    assert re.search(error, output, re.M), output
+    assert re.search(rf"^\[1\] It ended this process, which was at {HERE} \(\w+\), inside jaxlib\.$", output, re.M), (
+        output
+    )
 
 
 def test_different_programs_are_an_error_before_they_run(runs):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from phalanx.engine.coordination import Coordinator, bind_address, make_cpu_coll
 from phalanx.engine.environment_variables import read_option_variable
 from phalanx.engine.failure_watch import FailureWatch
 from phalanx.engine.tcp_sockets import listening_ports
+from phalanx.runtime import in_flight
 from phalanx.runtime.in_flight import effects_barrier
 
 # Set by `phalanx launch`, which runs the coordination service itself.
@@ -163,6 +165,18 @@ def shutdown() -> None:
 
 
 @atexit.register
+def _disconnect_at_exit() -> None:
+    sessions = [*_current, *_left]
+    _disconnect()
+    if any(_has_stuck_threads(session) for session in sessions):
+        # Python would destroy the devices that these threads use, which ends the process with SIGABRT.
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # it is closed, or None
+                stream.flush()
+        os._exit(int(any(map(_has_failed, sessions))))
+
+
 def _disconnect() -> None:
     """Leave the program. The service goes on until all processes have left."""
     if not _current:
@@ -200,12 +214,15 @@ def _prepare_once_or_again(given: dict[str, Any]) -> dict[str, Any]:
             fix="call distributed.is_initialized() first",
         )
     missing = [name for name, value in given.items() if value is None]
-    if _left and not _current and missing:
+    has_lost_service = bool(_current) and _has_lost_service(_current[0])
+    if missing and (has_lost_service or (_left and not _current)):
+        cause = "the loss of the coordination service" if has_lost_service else "a ProcessFailure and shutdown"
+        renumber = "number these processes from 0 and choose an unused port"
         raise ArgumentError(
-            "distributed.initialize, after a ProcessFailure and shutdown",
+            f"distributed.initialize, after {cause}",
             expected=f"{', '.join(missing)} of the program that the remaining processes form",
             got="none, and the environment describes the program that has failed",
-            fix="call it without shutdown before, or number these processes from 0 and choose an unused port",
+            fix=renumber if has_lost_service else f"call it without shutdown before, or {renumber}",
         )
     if _current and missing:
         given = _meet_remaining(given, _current[0])
@@ -236,9 +253,10 @@ def _meet_remaining(given: dict[str, Any], session: _Session) -> dict[str, Any]:
 def _leave_failed_program() -> None:
     """Disconnect from a program that cannot go on, and forget its devices."""
     _left.append(_current[0])
-    _disconnect()
     with contextlib.suppress(Exception):  # of the effects of programs that have failed
-        effects_barrier()
+        effects_barrier()  # while waits can be interrupted
+    in_flight.abandon()
+    _disconnect()
     client.abandon_clients()
     clear_caches()
 
@@ -246,6 +264,15 @@ def _leave_failed_program() -> None:
 def _has_failed(session: _Session) -> bool:
     watch = None if session.coordinator is None else session.coordinator.watch
     return watch is not None and watch.has_failed
+
+
+def _has_stuck_threads(session: _Session) -> bool:
+    watch = None if session.coordinator is None else session.coordinator.watch
+    return _has_lost_service(session) or (watch is not None and watch.has_stuck_threads)
+
+
+def _has_lost_service(session: _Session) -> bool:
+    return session.coordinator is not None and session.coordinator.has_lost_service
 
 
 def _check_first() -> None:

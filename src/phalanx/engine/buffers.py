@@ -28,6 +28,7 @@ from jaxlib._jax import (
 
 from phalanx.engine.cache import memoize
 from phalanx.engine.client import Device, DeviceList as DeviceList
+from phalanx.engine.interruptible_wait import interrupters, wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 from phalanx.engine.transfer_guard import to_transfer_error
 
@@ -277,6 +278,8 @@ def to_host(buffer: Buffer) -> np.ndarray:
       The values.
     """
     try:
+        if interrupters and not buffer.is_ready():
+            wait(buffer.block_until_ready)
         buffer.block_until_ready()  # jaxlib's buffer protocol aborts where the memory could not be allocated.
         value = np.asarray(memoryview(buffer))
     except BufferError:  # NumPy cannot read this memory.
@@ -359,6 +362,8 @@ def reorder_shards(buffer: Buffer, sharding: Any) -> Buffer:
 def block_until_ready(buffers: Sequence[Buffer]) -> None:
     """Wait until all arrays are computed; raises the error of the first computation that failed."""
     try:
+        if interrupters and not all(buffer.is_ready() for buffer in buffers):
+            wait(lambda: _jax.batched_block_until_ready(buffers))
         _jax.batched_block_until_ready(buffers)
     except XlaRuntimeError as error:
         raise unwrap_callback_error(error) from None

@@ -7,13 +7,15 @@ jaxlib's client of the distributed runtime; `phalanx.distributed` connects, the 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import socket
+import sys
 import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxlib import _jax
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from phalanx.engine.failure_watch import FailureWatch
 
 _MEETING_PERIOD, _ANSWER = 0.02, "answer"
+LOST_SERVICE = "St8bad_cast"
+"""The name of the C++ exception by which jaxlib's client tells that it has lost the service."""
+
+_LEAVE_SECONDS = 10.0  # which an answer of the service does not take
 _POLL = 1.0  # seconds of one wait inside jaxlib, in which this process cannot be told of a failure
 
 
@@ -124,6 +130,9 @@ class Coordinator:
             shutdown_timeout=1,
             shutdown_on_destruction=False,
             use_compression=True,
+            # Without a callback, jaxlib ends the process when the service is lost. With one, it raises a C++ exception,
+            # because it cannot convert the argument; `failure_watch` keeps it from ending the process.
+            missed_heartbeat_callback=_ignore if sys.platform == "linux" else None,
         )
         # In a thread, because jaxlib ends the process, in C++, if its own time limit is reached.
         failures: list[Exception] = []
@@ -175,11 +184,13 @@ class Coordinator:
                 self.watch.begin(group, label)
             prefix = f"phalanx/exchange/{group}/"
             number = self._exchanges[group]
-            self.client.key_value_set(f"{prefix}{number}/{self.process_id}", json.dumps([label, value]))
-            found = [json.loads(self._wait_for(f"{prefix}{number}/{p}", label, group, p, deadline)) for p in processes]
-            # Whoever has given this value has read all values of the exchange before it.
-            if number > 1:
-                self.client.key_value_delete(f"{prefix}{number - 1}/{self.process_id}")
+            with self._explain_loss(label, group):
+                self.client.key_value_set(f"{prefix}{number}/{self.process_id}", json.dumps([label, value]))
+                keys = [(f"{prefix}{number}/{process}", process) for process in processes]
+                found = [json.loads(self._wait_for(key, label, group, process, deadline)) for key, process in keys]
+                # Whoever has given this value has read all values of the exchange before it.
+                if number > 1:
+                    self.client.key_value_delete(f"{prefix}{number - 1}/{self.process_id}")
         for process, (their_label, _) in zip(processes, found, strict=True):
             if their_label != label:
                 raise ProgramMismatchError(
@@ -212,15 +223,16 @@ class Coordinator:
         meeting = f"meeting/{group_name(among)}"
         self._exchanges[meeting] += 1
         number = self._exchanges[meeting]
-        prefix = f"phalanx/{meeting}/"
-        self.client.key_value_set(f"{prefix}{number}/{self.process_id}", value)
-        found: dict[str, str] = {}
-        while _ANSWER not in found and not all(str(p) in found or self.watch.is_lost(p, since) for p in processes):
-            time.sleep(_MEETING_PERIOD if found else 0)
-            found = {key.rpartition("/")[2]: text for key, text in self.client.key_value_dir_get(f"{prefix}{number}/")}
-        with contextlib.suppress(XlaRuntimeError):  # another process was first
-            self.client.key_value_set(f"{prefix}{number}/{_ANSWER}", json.dumps(found))
-        answer = json.loads(self.client.blocking_key_value_get(f"{prefix}{number}/{_ANSWER}", int(_POLL * 1000)))
+        prefix = f"phalanx/{meeting}/{number}/"
+        with self._explain_loss(label, group_name(among)):
+            self.client.key_value_set(f"{prefix}{self.process_id}", value)
+            found: dict[str, str] = {}
+            while _ANSWER not in found and not all(str(p) in found or self.watch.is_lost(p, since) for p in processes):
+                time.sleep(_MEETING_PERIOD if found else 0)
+                found = {key.rpartition("/")[2]: text for key, text in self.client.key_value_dir_get(prefix)}
+            with contextlib.suppress(XlaRuntimeError):  # another process was first
+                self.client.key_value_set(f"{prefix}{_ANSWER}", json.dumps(found))
+            answer = json.loads(self.client.blocking_key_value_get(f"{prefix}{_ANSWER}", int(_POLL * 1000)))
         if str(self.process_id) not in answer:
             raise CoordinationError(
                 label,
@@ -230,7 +242,7 @@ class Coordinator:
             )
         # Whoever has come to this meeting has read the answer of the one before it.
         if number > 1 and self.process_id == min(map(int, answer)):
-            self.client.key_value_delete(f"{prefix}{number - 1}/")
+            self.client.key_value_delete(f"phalanx/{meeting}/{number - 1}/")
         return {int(process): text for process, text in answer.items()}
 
     def reached_preemption_sync_point(self, step: int) -> bool:
@@ -240,6 +252,17 @@ class Coordinator:
             self._preemption.initialize(self.client)
         return bool(self._preemption.reached_sync_point(step))
 
+    @property
+    def has_lost_service(self) -> bool:
+        """Whether the service has been lost, so that nothing can be exchanged any more."""
+        return isinstance(self.client, _LostService)
+
+    def abandon_service(self) -> None:
+        """Never use jaxlib's client again, not even to destroy it: after the loss of the service it waits for ever."""
+        if not self.has_lost_service:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.client))
+            self.client = _LostService()
+
     def join_threads(self) -> None:
         """Wait for the threads that use the connection; the watch ends their exchanges with a process that fails."""
         for thread in list(self.threads):
@@ -247,10 +270,26 @@ class Coordinator:
 
     def disconnect(self) -> None:
         """Leave the program; the other processes are not waited for."""
-        if self._preemption is not None:
+        if self._preemption is not None and not self.has_lost_service:
             self._preemption.shutdown()
-        with contextlib.suppress(XlaRuntimeError):  # The service may have ended.
-            self.client.shutdown()
+        self.call_last(self.client.shutdown)
+
+    def call_last(self, use_client: Callable[[], Any]) -> None:
+        """Use the client when this process leaves the program, at which time the service may already be lost.
+
+        Args:
+          use_client: the function that uses it; its errors are of no interest any more.
+        """
+
+        def call() -> None:
+            with contextlib.suppress(XlaRuntimeError):
+                use_client()
+
+        thread = threading.Thread(target=call, daemon=True, name="phalanx-leave")
+        thread.start()
+        thread.join(_LEAVE_SECONDS)
+        if thread.is_alive():
+            self.abandon_service()
 
     def _lock_of(self, sequence: str | None) -> threading.RLock:
         return self._locks.setdefault(sequence, threading.RLock())  # which is atomic
@@ -263,15 +302,45 @@ class Coordinator:
             except XlaRuntimeError as error:
                 if self.watch is not None:
                     self.watch.check(group)
-                late = deadline is not None and time.monotonic() >= deadline
-                if not late and str(error).startswith("DEADLINE_EXCEEDED"):
-                    continue
-                raise CoordinationError(
-                    label,
-                    expected=f"process {process} to call it, too",
-                    got="no call in time" if late else str(error).splitlines()[0],
-                    fix="look at the output of that process",
-                ) from None
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise CoordinationError(
+                        label,
+                        expected=f"process {process} to call it, too",
+                        got="no call in time",
+                        fix="look at the output of that process",
+                    ) from None
+                if not str(error).startswith("DEADLINE_EXCEEDED"):
+                    raise
+
+    @contextlib.contextmanager
+    def _explain_loss(self, label: str, group: str) -> Iterator[None]:
+        """Raise the failure of a process, or a `CoordinationError`, for an error of the service."""
+        try:
+            yield
+        except XlaRuntimeError as error:
+            if self.watch is not None:
+                self.watch.await_failure()
+                self.watch.check(group)
+            raise CoordinationError(
+                label,
+                expected="the coordination service to answer",
+                got=str(error).splitlines()[0],
+                fix="look at the output of process 0, which holds it, or of the launcher",
+            ) from None
+
+
+class _LostService:
+    """Takes the place of jaxlib's client when the service is lost: every function raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*args: Any, **options: Any) -> Any:
+            raise XlaRuntimeError(f"UNAVAILABLE: {name}: the coordination service is lost")
+
+        return fail
+
+
+def _ignore(status: Any) -> None:
+    """Never called: jaxlib cannot convert the argument."""
 
 
 def _connect(client: Any, failures: list[Exception]) -> None:

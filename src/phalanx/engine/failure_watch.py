@@ -26,19 +26,21 @@ from threading import get_ident
 from types import FrameType
 from typing import Any, NamedTuple
 
-from phalanx.engine import runtime_errors, tcp_sockets
+from phalanx.engine import coordination, interruptible_wait, runtime_errors, tcp_sockets
 from phalanx.engine.coordination import Coordinator, group_name, is_member
 from phalanx.engine.error_record import PhalanxError, ProgramMismatchError
 from phalanx.engine.runtime_errors import XlaRuntimeError
-from phalanx.engine.terminate_handler import terminate_handler
+from phalanx.engine.terminate_handler import add_terminate_handler
 from phalanx.engine.traceback_filtering import is_internal, is_user_file
 
 _KEYS = "phalanx/watch/"
 _MAX_PERIOD = 1.0  # seconds between two records
+_CUT_SECONDS = 2.0  # after which a wait ends whose connections are cut
 _VERDICT_SECONDS = 5.0  # by which a busy watch may be late
 _MAX_TEXT = 4000  # characters of a traceback, since all records pass through one service
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 _MAX_LINES = 2000  # of a program that is compared
+_LOST_SERVICE_TEXTS = "a lost connection to it", "hold the coordination service, itself or in its launcher"
 # Texts of errors that come from a connection to another process, not from this process's own computation.
 _CONNECTION_ERROR = re.compile(r"gloo|peer|connect|socket|broken pipe|timed out|collective", re.IGNORECASE)
 
@@ -50,8 +52,8 @@ logger = logging.getLogger("phalanx")
 class ProcessFailure(PhalanxError, RuntimeError):
     """Another process of the distributed program has failed, so that this one cannot go on.
 
-    Its attributes `process`, `kind` ("dead", "stuck", "raised", "left" or "order"), `launch` (the number of its last
-    launch), `place` (the line it was last at) and `their_traceback` describe the failure.
+    Its attributes `process`, `kind` ("dead", "stuck", "raised", "left", "order" or "coordinator"), `launch` (the number
+    of its last launch), `place` (the line it was last at) and `their_traceback` describe the failure.
 
     Args:
       where, expected, got, fix: as in `PhalanxError`.
@@ -135,6 +137,7 @@ class FailureWatch:
         self._seen = {process: _Seen(time.monotonic()) for process in others}
         self._waits: dict[int, tuple[float, Any]] = {}  # of each thread: since when, and after which launches
         self._has_warned = ""
+        self._has_kept_thread = False  # that would have ended the process in C++
         self._has_lost_peer = False  # A connection broke in a collective, which therefore goes on waiting.
         self._failure: dict[str, Any] | None = None
         self._lost: dict[int, dict[str, Any]] = {}  # the failures of the processes that are excluded
@@ -142,8 +145,9 @@ class FailureWatch:
         self._thread = threading.Thread(target=self._run, daemon=True, name="phalanx-failure-watch")
         coordinator.watch = self
         self._publish()
-        self._terminate_handler = terminate_handler(self._end_process)
-        self._terminate_handler.__enter__()
+        add_terminate_handler(self._survive)
+        self._interrupter = interruptible_wait.Interrupter(self._make_current_error)
+        interruptible_wait.interrupters.append(self._interrupter)
         runtime_errors.explain_process_failure.append(self.explain)
         runtime_errors.on_late_failure.append(self._publish_error)
         self._thread.start()
@@ -163,7 +167,14 @@ class FailureWatch:
         return record
 
     def watch_launches(
-        self, run: Callable, name: str, fingerprint: str, processes: Sequence[int], lines: Callable[[], list[str]]
+        self,
+        run: Callable,
+        name: str,
+        fingerprint: str,
+        processes: Sequence[int],
+        lines: Callable[[], list[str]],
+        *,
+        may_block: bool,
     ) -> Callable:
         """The execution of a program over several processes, which are compared before its first launch.
 
@@ -173,6 +184,7 @@ class FailureWatch:
           fingerprint: the same in all processes that have the same program.
           processes: the processes with devices of the program, sorted.
           lines: a function to print the program, for the case that another process has another one.
+          may_block: whether another thread runs it, so that this one can be interrupted.
         """
         among = None if len(processes) == self.coordinator.num_processes else processes
         group = self._group(group_name(among))
@@ -189,6 +201,8 @@ class FailureWatch:
                 self._compare(name, fingerprint, among, lines)
                 is_compared = True
             try:
+                if may_block:
+                    return self._interrupter.wait(lambda: run(arguments, with_tokens))
                 return run(arguments, with_tokens)
             except XlaRuntimeError as error:
                 raise self.explain(error) from error
@@ -242,6 +256,15 @@ class FailureWatch:
         """Whether a process has failed."""
         return self._failure is not None or bool(self._lost)
 
+    def await_failure(self) -> None:
+        """Wait a moment for the failure behind an error of the coordination service."""
+        self._failed.wait(_VERDICT_SECONDS)
+
+    @property
+    def has_stuck_threads(self) -> bool:
+        """Whether threads stay in C++ for ever."""
+        return self._has_kept_thread or self._interrupter.is_interrupted
+
     def check(self, group: str) -> None:
         """Raise if a process has failed, or one of a group without which the others go on."""
         record = self._groups.get(group)
@@ -288,26 +311,55 @@ class FailureWatch:
             self._state = {"state": "left", "place": ""}
         else:
             self._state = _describe_error(error)
-        with contextlib.suppress(XlaRuntimeError):
-            self._publish()
-        self._terminate_handler.__exit__(None, None, None)
+        self.coordinator.call_last(self._publish)
+        if self._interrupter.has_left:
+            tcp_sockets.cut_connections(self.ports)
+            self._interrupter.join(_MAX_PERIOD)
+        interruptible_wait.interrupters.remove(self._interrupter)
         runtime_errors.explain_process_failure.remove(self.explain)
         runtime_errors.on_late_failure.remove(self._publish_error)
 
-    def _end_process(self) -> None:
-        """End the process with the `ProcessFailure` because of which C++ would end it; return if there is none.
+    def _survive(self, exception: str) -> None:
+        """Keep the thread whose exception would end the process in C++; return if no process has failed.
 
-        Gloo raises an exception, in a thread of its own, for a message of another size than expected, such as one of
-        another program's collective. That thread was to wake the others, so they cannot be interrupted.
+        There are two such exceptions. The one of jaxlib's client, when it loses the coordination service, holds a lock
+        for which every further use of the client would wait. Gloo raises the other, in a thread of its own, for a
+        message of another size than expected, such as one of another program's collective: that thread was to wake the
+        others.
+
+        Args:
+          exception: the name of its type.
         """
-        self._failed.wait(self.dead_after + _VERDICT_SECONDS)
-        if self._failure is not None:
-            error = self._make_error(self._failure)
-            place = _find_place(sys._current_frames().get(threading.main_thread().ident or 0))
-            error.add_note(f"It ended this process, which was at {place}, from C++.")
-            sys.excepthook(type(error), error, None)
-            sys.stdout.flush()
-            os._exit(1)
+        if exception == coordination.LOST_SERVICE:
+            self.coordinator.abandon_service()
+            if self._stopped.is_set():
+                threading.Event().wait()
+            self._fail(_describe_failure(0, _FIRST_RECORD, "coordinator", *_LOST_SERVICE_TEXTS))
+        elif self._stopped.is_set() or not self._failed.wait(self.dead_after + _VERDICT_SECONDS):
+            return
+        else:
+            self._interrupter.interrupt()
+        self._has_kept_thread = True
+        threading.Thread(target=self._end_if_stuck, daemon=True, name="phalanx-last-resort").start()
+        threading.Event().wait()
+
+    def _end_if_stuck(self) -> None:
+        """End the process, with its `ProcessFailure`, if a thread stays inside C++ where nothing can reach it."""
+        seen: dict[int, tuple[FrameType, int]] = {}
+        since: dict[int, float] = {}
+        while not self._stopped.wait(_MAX_PERIOD / 4):
+            now, frames = time.monotonic(), sys._current_frames()
+            threads = {threading.main_thread().ident or 0, *(group.thread_id for group in list(self._groups.values()))}
+            for thread_id in threads & set(frames):
+                frame = frames[thread_id]
+                if seen.get(thread_id) != (frame, frame.f_lasti):
+                    seen[thread_id], since[thread_id] = (frame, frame.f_lasti), now
+                elif _calls_jaxlib(frame) and now - since[thread_id] > _VERDICT_SECONDS:
+                    error = self._make_current_error()
+                    error.add_note(f"It ended this process, which was at {_find_place(frame)}, inside jaxlib.")
+                    sys.excepthook(type(error), error, None)
+                    sys.stdout.flush()
+                    os._exit(1)
 
     def _publish_error(self, error: BaseException) -> None:
         """Let the others know of an exception of a callback, without whose results they must not go on."""
@@ -359,10 +411,10 @@ class FailureWatch:
     def _look_at(self, process: int, seen: _Seen, record: dict[str, Any]) -> None:
         """Compare the record of another process with the state of this one."""
         now = time.monotonic()
-        if (failure := record["failure"]) is not None:
-            # Another order of launches is found by both processes, and each names the other.
-            if failure["kind"] != "order" or failure["process"] != self.coordinator.process_id:
-                return self._fail(failure)
+        failure = record["failure"]
+        # Another order of launches is found by both processes, and each names the other: a third one looks for itself.
+        if failure is not None and failure["kind"] != "order":
+            return self._fail(failure)
         if record["state"] == "raised":
             return self._report(process, record, "raised", record["detail"], "run")
         for name, group in list(self._groups.items()):
@@ -371,6 +423,10 @@ class FailureWatch:
                 waits_since, _ = self._waits.get(group.thread_id, (None, None))
                 waited = None if waits_since is None else min(now - waits_since, seen.unmoved(name))
                 self._compare_launches(process, record, group.launches, theirs, waited)
+        if self._failure is not None:
+            return
+        if failure is not None and failure["process"] != self.coordinator.process_id:
+            return self._fail(failure)
         if record["state"] != "left" and now - seen.fresh > self.dead_after:
             text = f"no sign of life for {now - seen.fresh:.1f} s: it is dead or stopped"
             self._report(process, record, "dead", text, "be alive")
@@ -411,6 +467,21 @@ class FailureWatch:
             self._publish()  # so that all processes name the same failure
         self._failed.set()
         tcp_sockets.cut_connections(self.ports)
+        threading.Thread(target=self._interrupt_waits, daemon=True, name="phalanx-interrupt").start()
+
+    def _interrupt_waits(self) -> None:
+        """End waits that go on although the connections were cut.
+
+        Gloo does not always notice, for example if both ends are cut while a collective begins.
+        """
+        self._stopped.wait(_CUT_SECONDS / 2)
+        calls = self._interrupter.calls()  # after those that began in the moment of the failure
+        self._stopped.wait(_CUT_SECONDS / 2)
+        if self._failure is not None and self._interrupter.calls().intersection(calls):
+            self._interrupter.interrupt()
+
+    def _make_current_error(self) -> ProcessFailure:
+        return self._make_error(self._failure or next(iter(self._lost.values())))
 
     def _make_error(self, failure: dict[str, Any]) -> ProcessFailure:
         failure = dict(failure)
@@ -471,6 +542,12 @@ def _find_place(frame: FrameType | None) -> str:
             return _format_place(frame, frame.f_lineno)
         frame = frame.f_back
     return ""
+
+
+def _calls_jaxlib(frame: FrameType) -> bool:
+    """Whether the innermost frame of a thread is one that launches a program, or uses the coordination service."""
+    file, own = frame.f_code.co_filename, _calls_jaxlib.__code__.co_filename
+    return file == coordination.__file__ or (file == own and frame.f_code.co_name == "launch")
 
 
 def _format_place(frame: FrameType, line: int) -> str:

@@ -488,7 +488,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         return self._value
 
     def __format__(self, spec: str) -> str:
-        if isinstance(self.dtype, dtypes.KeyDtype):
+        if isinstance(self.dtype, dtypes.KeyDtype) or not (spec or self._is_readable):
             return format(str(self), spec)
         return format(self._value[()] if self.ndim == 0 else self._value, spec)
 

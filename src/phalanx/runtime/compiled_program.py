@@ -477,15 +477,16 @@ class CompiledProgram:
             for (v, s, m), layout in zip(outputs, self.lowered.layouts[1], strict=True)
         ]
         self._handlers = [_make_result_handler(t) for t in self.out_types]
-        run = _watch_launches(executable.execute_sharded, lowered)
-        if lowered.kept is not None or lowered.constants:
-            run = _select_arguments(run, lowered.kept, lowered.constants)
         # Devices wait for each other in collectives, which have channels, and for Python in effects.
-        if (
+        waits = (
             lowered.devices[0].platform == "cpu"
             and len(lowered.devices) > 1
             and (self.has_effects or "channel_id=" in compiler.hlo_text(executable))
-        ):
+        )
+        run = _watch_launches(executable.execute_sharded, lowered, waits)
+        if lowered.kept is not None or lowered.constants:
+            run = _select_arguments(run, lowered.kept, lowered.constants)
+        if waits:
             run = in_flight.limit_in_flight(run, self.has_effects)
         elif self.has_effects:
             run = in_flight.keep_tokens(run)
@@ -527,8 +528,15 @@ class CompiledProgram:
         return list(map(Array, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))
 
 
-def _watch_launches(run: Callable, lowered: LoweredProgram) -> Callable:
-    """The execution of a program, watched if it is over several processes of a distributed program."""
+def _watch_launches(run: Callable, lowered: LoweredProgram, waits: bool) -> Callable:
+    """The execution of a program, watched if it is over several processes of a distributed program.
+
+    Args:
+      run: the execution.
+      lowered: the program.
+      waits: whether devices wait for each other. If earlier runs occupy all threads of the engine, a launch then waits,
+        too. On a single device of this process it does so in any case, but is so fast that another thread would show.
+    """
     coordinator = client.coordinator()
     processes = () if coordinator is None else sorted({device.process_index for device in lowered.devices})
     if coordinator is None or coordinator.watch is None or len(processes) < 2:
@@ -544,7 +552,9 @@ def _watch_launches(run: Callable, lowered: LoweredProgram) -> Callable:
     def describe() -> list[str]:
         return [*program.pretty_print(source_info=True, width=math.inf).splitlines(), *shardings]
 
-    return coordinator.watch.watch_launches(run, name, fingerprint, processes, describe)
+    num_own = sum(device.process_index == coordinator.process_id for device in lowered.devices)
+    may_block = waits and num_own > 1
+    return coordinator.watch.watch_launches(run, name, fingerprint, processes, describe, may_block=may_block)
 
 
 def _make_result_handler(t: ArrayType) -> Any:

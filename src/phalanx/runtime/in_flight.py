@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.engine.callbacks import in_callback
+from phalanx.engine.interruptible_wait import wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 
 _MAX_UNFINISHED = 16
@@ -47,9 +48,14 @@ def limit_in_flight(run: Callable, has_effects: bool) -> Callable:
 def _wait_for_oldest() -> None:
     # The failure of a run is raised where its results are read, or by `effects_barrier`.
     with contextlib.suppress(XlaRuntimeError):
-        _unfinished[0].block_until_ready()
+        wait(_unfinished[0].block_until_ready)
     # Removed after the wait, so that an interrupt leaves the run counted.
     _unfinished.popleft()
+
+
+def abandon() -> None:
+    """Forget the runs of a distributed program that has failed, some of which may never end."""
+    _unfinished.clear()
 
 
 def keep_tokens(run: Callable) -> Callable:
@@ -80,7 +86,7 @@ def add_token(token: Any) -> None:
 
 def _wait(token: Any) -> None:
     try:
-        token.block_until_ready()
+        wait(token.block_until_ready)
     except XlaRuntimeError as error:
         raise unwrap_callback_error(error) from None
 
