@@ -5,6 +5,7 @@ import inspect
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,16 +77,23 @@ def test_without_its_constraint_the_step_is_refused_with_the_line_and_a_fix(lm, 
     trainer.step.lower(state, batch).compile()
     lines, first = inspect.getsourcelines(lm.forward)
     line = first + next(i for i, text in enumerate(lines) if "split_batch(" in text)
+    real = lm.lax.with_sharding_constraint
     monkeypatch.setattr(lm.lax, "with_sharding_constraint", lambda x, shardings: x)
     without = lm.Trainer(lm.make_mesh((4, 2)), small, 12)
     with pytest.raises(phalanx.errors.ShardingError) as error:
         without.step.lower(state, batch).compile()
     shape = f"f32[{small.batch},{small.window},{small.width}]"
-    # `split_batch` is this constraint.
+    call = "lax.with_sharding_constraint(x, P('data',))"
     assert error.value.fix == (
-        f"pass the result of gather, {shape}, at {lm.__file__}:{line} through lax.with_sharding_constraint(x, P('data',)); "
+        f"pass the result of gather, {shape}, at {lm.__file__}:{line} through {call}; "
         'or allow them with communication="any"'
     )
+    # The line calls `split_batch`, which now does what the fix says.
+    fixed = lambda x, shardings: eval(call, {"lax": SimpleNamespace(with_sharding_constraint=real), "P": lm.P, "x": x})
+    monkeypatch.setattr(lm.lax, "with_sharding_constraint", fixed)
+    mesh = lm.make_mesh((4, 2))
+    with mesh:
+        lm.Trainer(mesh, small, 12).step.lower(state, batch).compile()
 
 
 def _assert_placed(x, sharding):

@@ -10,6 +10,8 @@ from functools import partial
 import numpy as np
 import pytest
 from tests.meshes import auto_mesh
+from tools import auto_table
+from tools.auto_table import MODELS
 
 import phalanx
 import phalanx.numpy as jnp
@@ -83,6 +85,43 @@ def state_of(params):
     return {"params": params, "momentum": params}
 
 
+class Block(nnx.Module):
+    def __init__(self, rngs):
+        self.norm, self.attention = nnx.LayerNorm(32, rngs=rngs), nnx.MultiHeadAttention(4, 32, rngs=rngs, decode=False)
+        self.up, self.down = nnx.Linear(32, 128, rngs=rngs), nnx.Linear(128, 32, rngs=rngs)
+
+    def __call__(self, x):
+        x = x + self.attention(self.norm(x))
+        return x + self.down(nnx.gelu(self.up(x)))
+
+
+class VisionTransformer(nnx.Module):
+    def __init__(self, rngs):
+        self.patches = nnx.Conv(3, 32, (4, 4), strides=(4, 4), rngs=rngs)
+        self.blocks = nnx.List([Block(rngs) for _ in range(2)])
+        self.head = nnx.Linear(32, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = self.patches(images).reshape(images.shape[0], -1, 32)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))
+
+
+GRAPHDEF, VIT = nnx.split(nnx.eval_shape(lambda: VisionTransformer(nnx.Rngs(0))))
+
+
+def vit_loss(params, batch):
+    return jnp.mean(nnx.merge(GRAPHDEF, params)(batch) ** 2)
+
+
+def step_of(model, outs=lambda state: state):
+    """A training step of the table of AUTO, with its arguments and tensor parallelism over `model`."""
+    f, args, hand = MODELS[model]()
+    state = hand("model")
+    return phalanx.jit(f, donate_argnums=0, out_shardings=outs(state)), args, (state, *[P("data")] * (len(args) - 1))
+
+
 STACK = {"up": shape((3, 64, 256)), "down": shape((3, 256, 64))}
 PROGRAMS = {
     "mlp, data parallel": (
@@ -102,6 +141,18 @@ PROGRAMS = {
         (state_of({"conv": shape((3, 3, 3, 8)), "dense": shape((8 * 64, 16))}), shape((16, 8, 8, 3))),
         (P(), P("data")),
     ),
+    "mlp, parameters over both axes": (
+        descend(mlp_loss), (state_of([shape((256, 512)), shape((512, 128))]), shape((64, 256))),
+        (P(("data", "model")), P(("data", "model"))),
+    ),
+    "scan, tensor parallel, without remat": (
+        descend(scan_loss), (state_of(STACK), shape((32, 64))),
+        (state_of({"up": P(None, None, "model"), "down": P(None, "model")}), P("data")),
+    ),
+    "transformer, tensor parallel": step_of("transformer", lambda state: (state, P())),
+    "transformer, data parallel": (*step_of("transformer", lambda _: P())[:2], (P(), P(("data", "model")))),
+    "embedding, tensor parallel": step_of("embedding"),
+    "vision transformer, data parallel": (descend(vit_loss), (state_of(VIT), shape((16, 16, 16, 3))), (P(), P("data"))),
     "resharding and fft": (phalanx.jit(moved), (shape((64, 32)),), (P("data", "model"),)),
     "kernels": (phalanx.jit(factored), (shape((8, 16, 16)),), (P("data"),)),
 }  # fmt: skip
@@ -135,7 +186,8 @@ def test_a_plan_has_the_memory_and_the_communication_of_the_program_on_devices(n
     # The composition of the peak is computed here, the totals are XLA's.
     assert max(memory.timeline) == pytest.approx(memory.peak, rel=0.1)
     assert sum(b.bytes for b in memory.largest) == pytest.approx(memory.peak, rel=0.1)
-    assert {c.source.rpartition(":")[0] for c in found.collectives} <= {__file__}
+    files = {c.source.rpartition(":")[0] for c in found.collectives}
+    assert files <= {__file__, auto_table.__file__}
     assert memory.capacity is None and found.time is None and found.notes == ()
 
 
