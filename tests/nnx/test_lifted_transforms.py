@@ -1,6 +1,7 @@
 """Lifted transformations: results equal those of the plain ones, and changes are written back to the caller's modules."""
 
 import functools
+import gc
 
 import pytest
 
@@ -832,3 +833,12 @@ def test_scan_carries_arrays_that_are_attributes(graph, updates):
 
     with pytest.raises(TraceError, match="with 1 arrays outside of variables, got 0 arrays"):
         nnx.scan(drop, **options)(model, point)
+
+
+def test_a_compiled_function_that_returns_new_variables_keeps_no_argument_alive():
+    double = nnx.jit(lambda state: nnx.Param(state["kernel"] * 2))
+    state = nnx.state(nnx.Linear(77, 3, rngs=nnx.Rngs(0)))
+    result = double(state)
+    del state
+    gc.collect()
+    assert sum(x.shape == (77, 3) for x in phalanx.live_arrays()) == 1 and result.shape == (77, 3)

@@ -480,8 +480,10 @@ def _check_not_captured(variables: Sequence[tuple[Path, Variable]]) -> None:
 
 
 def _without_value(variable: Variable) -> Variable:
-    """A variable of the same type and metadata for filters; an output spec must not keep tracers alive."""
-    return variable.from_metadata(None, variable._metadata)
+    """A variable of the same type and metadata for filters; an output spec must not keep tracers or arguments alive."""
+    kept = variable.from_metadata(None, variable._metadata)
+    set_slot(kept, "_trace", None)  # the trace has the names of its arguments, which need the arguments themselves
+    return kept
 
 
 def _is_same(new: PyTree, old: PyTree) -> bool:
