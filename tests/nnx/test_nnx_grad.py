@@ -62,6 +62,19 @@ def test_jvp_inside_jit_and_grad():
     assert np.allclose(curvature(Scaled()).w.value, 3 * np.square(x))
 
 
+def test_jvp_refuses_a_second_direction_of_a_shared_variable():
+    w = nnx.Param(jnp.ones(2))
+    with pytest.raises(TreeError) as error:
+        nnx.jvp(lambda a, b: (a.value * b.value).sum(), (w, w), (w, w))
+    assert str(error.value) == (
+        "jvp, argument tangents: expected an empty state, since earlier arguments contain all variables of this one, "
+        "got one with a value.\n  Fix: start from nnx.state(module), or from the state in inputs_bar, and set the values in it."
+    )
+    assert len(phalanx.ShapeDtypeStruct((3, 2), "float32")) == 3
+    with pytest.raises(TypeError, match="len.. of a ShapeDtypeStruct of rank 0"):
+        bool(phalanx.ShapeDtypeStruct((), "float32"))
+
+
 def test_jvp_refuses_directions_of_another_structure():
     model = Scaled()
     with pytest.raises(

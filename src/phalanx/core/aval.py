@@ -642,6 +642,8 @@ class ShapeDtypeStruct(Typed):
         return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.varying)
 
     def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a ShapeDtypeStruct of rank 0")
         return self.shape[0]
 
     def update(self, **fields: Any) -> ShapeDtypeStruct:

@@ -496,10 +496,11 @@ def to_pure_cotangent(where: str, argument: Any, bar: Any) -> Any:
     bars: Any = (
         {(): bar} if isinstance(bar, Variable) else to_flat_state(state(bar) if isinstance(bar, Pytree) else bar)
     )
-    if unknown := [format_path(p) for p in bars.keys() if p not in paths]:
+    if unknown := [format_path(p) or "a value" for p in bars.keys() if p not in paths]:
+        known = f"a state with paths of the module, such as {format_path(paths[0]) or 'none'}" if paths else ""
         raise TreeError(
             where,
-            expected=f"a state with paths of the module, such as {format_path(paths[0]) or 'none'}",
+            expected=known or "an empty state, since earlier arguments contain all variables of this one",
             got=f"one with {', '.join(unknown)}",
             fix="start from nnx.state(module), or from the state in inputs_bar, and set the values in it",
         )
