@@ -164,3 +164,14 @@ def test_arrays_outside_of_variables_are_popped_updated_mapped_and_optimized():
     axes = nnx.prefix(model, {...: 0}, graph=False)
     assert phalanx.vmap(lambda m: 2 * m.w, in_axes=(axes,))(model).tolist() == [1.0, 1.0]
     assert phalanx.tree.structure(axes) == phalanx.tree.structure(model)
+
+
+def test_references_inside_variables_have_numbers_of_their_own():
+    v = nnx.Param(jnp.array(1.0), ref=True)
+    numbers = nnx.graphlib.RefMap()
+    graphdef, state = nnx.graphlib.flatten({"a": v, "b": v}, ref_index=numbers)
+    assert len(state) == 1 and len(numbers) == 2 and numbers[v.get_raw_value()] == 2
+    merged = nnx.graphlib.unflatten(graphdef, state)
+    assert merged["a"] is merged["b"]
+    nnx.graphlib.flatten(nnx.Param(2.0), ref_index=numbers)
+    assert sorted(numbers.values()) == [1, 2, 3]

@@ -38,7 +38,7 @@ from phalanx.nnx.objects import Pytree, get_attributes, is_array, is_root, mark_
 from phalanx.nnx.trace_level import check_trace_level
 from phalanx.nnx.variable import Variable, get_raw_value
 from phalanx.nnx.variable_refs import read_refs
-from phalanx.tree import tree_map
+from phalanx.tree import tree_leaves, tree_map
 from phalanx.typing import PyTree
 
 PureState: TypeAlias = tuple[GraphDef, State]
@@ -781,7 +781,9 @@ def flatten(
         walk = Walk(numbers)
         root = walk.visit(node, (), [node], 0)
         definition, leaves = GraphDef(root, find_origins(walk, ref_outer_index or {})), walk.leaves()
-        numbers.update(RefMap((x, i) for i, x in enumerate(walk.numbered) if is_root(x) or is_array(x)))
+        # References inside variables are numbered after everything else: the definition does not refer to them.
+        refs = [ref for v in walk.variables if v.in_refs for ref in tree_leaves(v._value)]
+        numbers.update(RefMap((x, i) for i, x in enumerate([*walk.numbered, *refs]) if is_root(x) or is_array(x)))
     return definition, FlatState(leaves) if with_paths else [leaf for _, leaf in leaves]
 
 
