@@ -157,8 +157,14 @@ class _Convolution(Layer):
 
     def _get_window(self, where: str, *names: str) -> tuple[tuple[int, ...], ...]:
         """The attributes of these names, with a number for each spatial dimension."""
-        ndim = len(self.kernel_size)
-        return tuple(_to_spatial_tuple(f"{where}, attribute {name}", getattr(self, name), ndim) for name in names)
+        ndim, values = len(self.kernel_size), [getattr(self, name) for name in names]
+        # By far the most common value avoids the checks.
+        return tuple(
+            [
+                (1,) * ndim if x == 1 else _to_spatial_tuple(f"{where}, attribute {name}", x, ndim)
+                for name, x in zip(names, values)
+            ]
+        )
 
     def _apply(self, where: str, inputs: Any, num_channels: int, convolve: Callable, *options: Any) -> Any:
         """Convolve an array with any number of batch dimensions, which are flattened to one."""
@@ -175,7 +181,9 @@ class _Convolution(Layer):
         x = x if len(lead) == 1 else x.reshape(math.prod(lead), *x.shape[len(lead) :])
         bias = value_or_none(self.bias)
         (strides,) = self._get_window(where, "strides")
-        padding = canonical_padding(f"{where}, attribute padding", self.padding, len(self.kernel_size))
+        padding = self.padding
+        if padding not in ("SAME", "VALID"):
+            padding = canonical_padding(f"{where}, attribute padding", padding, len(self.kernel_size))
         y = convolve(x, self.kernel.value, bias, self.mask, strides, padding, *options)
         return y if len(lead) == 1 else y.reshape(*lead, *y.shape[1:])
 

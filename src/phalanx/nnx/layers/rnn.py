@@ -85,6 +85,10 @@ class RNNCellBase(Layer):
             )
         shape = (*input_shape[: -self.num_feature_axes], self.hidden_features)
         draw = rngs["carry"] if isinstance(rngs, Rngs) else rngs
+        if draw is not None and init is zeros_init:
+            # Zeros need no keys; the stream advances as for other initializers.
+            draw.count.value += self.num_carries
+            draw = None
         carries = [init(None if draw is None else draw(), shape, self.param_dtype) for _ in range(self.num_carries)]
         return carries[0] if len(carries) == 1 else tuple(carries)
 
@@ -414,18 +418,23 @@ def _advance(cell: Any, carried: tuple, x: Any, last: Any) -> tuple[tuple, Any]:
     return (number + 1, carry, kept), y
 
 
-def _scan(definition: Any, unroll: int, params: Any, rest: Any, first: tuple, xs: Any, last: Any) -> tuple:
+def _first(carry: Any, last: Any) -> tuple:
+    """The values that `_advance` carries, before the first step."""
+    return jnp.zeros((), np.int32), carry, carry if last is not None else ()
+
+
+def _scan(definition: Any, unroll: int, params: Any, rest: Any, carry: Any, xs: Any, last: Any) -> tuple:
     """Run a cell over the first dimension of `xs`. Its parameters are constant, its other variables are carried.
 
     Args:
       definition, params, rest: the result of splitting the cell.
       unroll: the number of steps in one iteration of the loop.
-      first: the values that `_advance` carries.
+      carry: the initial carry.
       xs: the inputs, time first.
       last: int[*batch], the step whose carry is returned for each sequence; None for the last step.
 
     Returns:
-      The final values, the other variables of the cell, and the outputs.
+      The final carry, the other variables of the cell, and the outputs.
 
     Raises:
       _ParameterChange: the cell changes a parameter.
@@ -440,8 +449,8 @@ def _scan(definition: Any, unroll: int, params: Any, rest: Any, first: tuple, xs
             raise _ParameterChange
         return (new, rest), y
 
-    (carried, rest), ys = lax.scan(step, (first, rest), xs, unroll=unroll)
-    return carried, rest, ys
+    (carried, rest), ys = lax.scan(step, (_first(carry, last), rest), xs, unroll=unroll)
+    return carried[1 if last is None else 2], rest, ys
 
 
 _scan_jit = spmd.jit(_scan, static_argnums=(0, 1))
@@ -453,22 +462,21 @@ class _ParameterChange(Exception):
 
 def _run(layer: RNN, carry: Any, xs: Any, last: Any) -> tuple[Any, Any]:
     """Run the cell of a layer and update its variables; returns the final carry and the outputs."""
-    first = (jnp.zeros((), np.int32), carry, carry if last is not None else ())
     if layer.state_axes is not None or layer.broadcast_rngs is not None:
-        return _run_with_axes(layer, layer.state_axes or {...: Carry}, first, xs, last)
+        return _run_with_axes(layer, layer.state_axes or {...: Carry}, carry, xs, last)
     # One program if eager. Inside a trace the loop becomes a part of the surrounding program, which needs no compiled
     # function in it.
     scan = _scan_jit if state.trace is None else _scan
     definition, params, rest = split_merge.split(layer.cell, Param, ...)
     try:
-        carried, rest, ys = scan(definition, layer.unroll, params, rest, first, xs, last)
+        carry, rest, ys = scan(definition, layer.unroll, params, rest, carry, xs, last)
     except _ParameterChange:
-        return _run_with_axes(layer, {...: Carry}, first, xs, last)
+        return _run_with_axes(layer, {...: Carry}, carry, xs, last)
     split_merge.update(layer.cell, rest)
-    return carried[1 if last is None else 2], ys
+    return carry, ys
 
 
-def _run_with_axes(layer: RNN, axes: Mapping, first: tuple, xs: Any, last: Any) -> tuple[Any, Any]:
+def _run_with_axes(layer: RNN, axes: Mapping, carry: Any, xs: Any, last: Any) -> tuple[Any, Any]:
     """Run the cell as `_run` does, with the given axes of its variables."""
     same = layer.broadcast_rngs
     axes = StateAxes(axes if same is None else {All(RngState, same): None, **axes})
@@ -480,7 +488,7 @@ def _run_with_axes(layer: RNN, axes: Mapping, first: tuple, xs: Any, last: Any) 
     def run(cell: Any, carried: tuple, x: Any) -> tuple[tuple, Any]:
         return _advance(cell, carried, x, last)
 
-    carried, ys = run(layer.cell, first, xs)
+    carried, ys = run(layer.cell, _first(carry, last), xs)
     return carried[1 if last is None else 2], ys
 
 
