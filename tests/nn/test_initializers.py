@@ -111,3 +111,13 @@ def test_a_negative_variance_raises():
 
 def test_an_int_is_a_shape():
     assert nn.initializers.zeros(None, 3).shape == nn.initializers.normal()(phalanx.random.key(0), 3).shape == (3,)
+
+
+def test_the_scale_of_shapes_with_fewer_dimensions_follows_the_given_axes():
+    key = phalanx.random.key(0)
+    scaled = lambda **axes: nn.initializers.variance_scaling(1.0, "fan_in", "normal", **axes)
+    draws = phalanx.random.normal(key, (3,))
+    np.testing.assert_allclose(scaled(in_axis=[0], out_axis=[])(key, (3,)), draws / np.sqrt(3), rtol=1e-6)
+    np.testing.assert_allclose(scaled(in_axis=[], out_axis=[0])(key, (3,)), draws, rtol=1e-6)
+    assert scaled(in_axis=[], out_axis=[])(key, ()).shape == ()
+    assert nn.initializers.he_normal()(key, (0, 3)).shape == (0, 3)

@@ -751,3 +751,11 @@ def test_the_out_sharding_of_an_array_on_no_mesh_changes_nothing():
         lambda: x.reshape((2, 3), out_sharding=like),
     ):
         assert make().sharding == phalanx.jit(make)().sharding == x.sharding
+
+
+def test_a_spec_that_the_compiler_completed_has_no_trailing_none():
+    with use_mesh(make_mesh((2, 4), ("x", "y"), (AxisType.Explicit, AxisType.Auto))):
+        x = phalanx.device_put(X, P("x"))
+        constrained = phalanx.jit(lambda x: lax.with_sharding_constraint(x, P("y")))(x)
+        assert constrained.sharding.spec == P(("x", "y"))
+        assert phalanx.jit(lambda x: x * 2)(x).sharding.spec == P("x", None)

@@ -323,14 +323,14 @@ def truncated_normal(
 
 def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
     """The numbers of inputs of an output and of outputs of an input, each times the size of the receptive field."""
-    if len(shape) < 2:
+    if len(shape) < 2 and in_axis == -2:  # the default
         raise ShapeError(
             "nn.initializers.variance_scaling shape",
             expected="at least 2 dimensions, inputs and outputs",
             got=shape,
             fix="use initializers.normal or initializers.uniform for vectors",
         )
-    if min(shape) < 0:
+    if min(shape, default=0) < 0:
         raise ShapeError(
             "nn.initializers.variance_scaling shape",
             expected="sizes of at least 0",
@@ -345,7 +345,7 @@ def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tupl
     )
     num_in, num_out, num_batch = (math.prod(shape[a] for a in axes) for axes in (ins, outs, batch))
     # The receptive field is a quotient, since an embedding counts one dimension as both inputs and outputs.
-    field = math.prod(shape) / (num_in * num_out * num_batch)
+    field = math.prod(shape) / max(num_in * num_out * num_batch, 1)
     return num_in * field, num_out * field
 
 

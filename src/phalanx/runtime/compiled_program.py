@@ -654,7 +654,9 @@ def _complete_spec(aval: ShapedArray, mesh: Mesh | AbstractMesh, dims: Sequence[
         found = NamedSharding(mesh.with_axis_types(dict.fromkeys(used, AxisType.Auto)), PartitionSpec.of_dims(dims))
         return found.complete(len(dims)) if found.mesh.explicit_axes else found.canonical
     merged = [(*t, *(a for a in axes if a not in t)) for t, axes in zip(held.axes(len(dims)), dims, strict=True)]
-    return NamedSharding(mesh, PartitionSpec.of_dims(merged, **held.spec.reductions))
+    full = NamedSharding(mesh, PartitionSpec.of_dims(merged, **held.spec.reductions))
+    # As in JAX, a spec with axes that the compiler chose has no trailing None.
+    return full if tuple(merged) == tuple(held.axes(len(dims))) else full.canonical
 
 
 def _as_input(inputs: Iterable[tuple[NamedSharding, int]], sharding: Sharding, ndim: int) -> Sharding:
