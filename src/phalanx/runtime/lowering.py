@@ -45,9 +45,9 @@ from phalanx.runtime.layout import annotate_layouts
 from phalanx.runtime.memory_kinds import annotate_memories, place_in_memory
 from phalanx.runtime.module_context import ORDER_TOKEN, PLATFORM, ModuleContext, PlatformRequested
 from phalanx.runtime.operation_builder import OperationBuilder
-from phalanx.runtime.uneven_padding import add_padding, remove_padding
 from phalanx.runtime.reshard_lowering import SLICED_FROM, align_operands, infer_result_sharding, reshard_to
 from phalanx.runtime.shardy import sdy_sharding
+from phalanx.runtime.uneven_padding import add_padding, remove_padding
 from phalanx.sharding import NamedSharding, PartitionSpec
 
 # The name, in the metadata of a compiled program, of the resharding of results to declared shardings.

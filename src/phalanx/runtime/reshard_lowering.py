@@ -31,8 +31,8 @@ import numpy as np
 from phalanx.core import ShapedArray, ShardingRule, state
 from phalanx.engine import HloSharding, PartitionedCall, dense_constant, func, hlo, i64, ir, mlir, sdy
 from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
-from phalanx.runtime.uneven_padding import add_padding, remove_padding
 from phalanx.runtime.shardy import sdy_sharding
+from phalanx.runtime.uneven_padding import add_padding, remove_padding
 from phalanx.sharding import (
     UNCONSTRAINED,
     Mesh,
