@@ -225,7 +225,7 @@ def iter_modules(module: PyTree, /, *, graph: bool | None = None) -> Iterator[tu
       >>> from phalanx import nnx
       >>> model = nnx.Sequential(nnx.Dropout(0.5))
       >>> [(path, type(module).__name__) for path, module in nnx.iter_modules(model)]
-      [(('layers', 0), 'Dropout'), ((), 'Sequential')]
+      [(('layers', 0), 'Dropout'), (('layers',), 'List'), ((), 'Sequential')]
     """
     for path, value in split_merge.iter_graph(module, graph=graph):
         if isinstance(value, Module):
