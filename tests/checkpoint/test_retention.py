@@ -44,6 +44,7 @@ def test_a_step_that_is_older_than_others_stays_when_it_is_the_newest_save(tmp_p
     "options, text",
     [
         ({"last": 0}, "Keep, last: expected an int of at least 1, got 0.\n  Fix: pass last=1."),
+        ({"last": True}, "Keep, last: expected an int of at least 1, got True.\n  Fix: pass last=1."),
         ({"every": 0}, "Keep, every: expected an int of at least 1, got 0.\n  Fix: pass every=1."),
         (
             {"best": 2},

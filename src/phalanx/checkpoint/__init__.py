@@ -2,8 +2,8 @@
 
 The package can also be called: JAX gives the name `checkpoint` to rematerialization, so `phalanx.checkpoint(f)` is
 `phalanx.remat(f)`. `named_leaves` gives the leaves of a tree their names, `leaf_records` describes them, `array_store`
-holds their elements, `step_folders` commits steps and `retention` removes old ones; `saving` and `loading` are for
-users.
+holds their elements, `leaf_conversions` converts them, `step_folders` commits steps and `retention` removes old ones;
+`saving` and `loading` are for users.
 """
 
 import sys as _sys

@@ -41,7 +41,7 @@ class Keep:
     def __post_init__(self) -> None:
         for name, least in (("last", 1), ("every", 1), ("best", 0)):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < least):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise ArgumentError(
                     f"Keep, {name}", expected=f"an int of at least {least}", got=repr(value), fix=f"pass {name}={least}"
                 )

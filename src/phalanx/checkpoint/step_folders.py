@@ -306,7 +306,7 @@ def file_url(path: Path) -> str:
 
 @contextmanager
 def explain_os_errors(where: str, path: Path | str, *, reading: bool = False) -> Iterator[None]:
-    """Raise errors of the system and of tensorstore as `CheckpointSaveError`s, or as `CheckpointError`s if `reading`."""
+    """Raise errors of the system and of tensorstore as `CheckpointSaveError`s, or `CheckpointError`s if `reading`."""
     try:
         yield
     except PhalanxError:
