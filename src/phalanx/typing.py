@@ -1,7 +1,7 @@
 """Type aliases for annotations of programs that use Phalanx, and of the library itself.
 
-Nothing is imported at run time, so every package may use the aliases, whatever its layer; aliases of `Array` are made at
-first use, and packages below `runtime` import them for type checkers only.
+Nothing is imported at run time, so every package may use the aliases, whatever its layer; aliases of `Array` are made
+at first use, and packages below `runtime` import them for type checkers only.
 """
 
 from __future__ import annotations

@@ -336,7 +336,7 @@ class Config:
                             scope.context = scope.context.replace(**{option.name: value})
 
     def config_with_absl(self) -> None:
-        """Define a flag of Abseil, `--jax_<option>`, for each option; `absl.app.run` sets the options on the command line.
+        """Define a flag of Abseil, `--jax_<option>`, for each option; `absl.app.run` sets those on the command line.
 
         Examples:
           >>> config.config_with_absl()  # doctest: +SKIP

@@ -26,7 +26,7 @@ from phalanx.nnx.bridge.to_nnx import ToNNX, linen_call
 from phalanx.nnx.containers import Dict
 from phalanx.nnx.filters import Not
 from phalanx.nnx.graphlib import clone, iter_entries, iter_graph, state, update
-from phalanx.nnx.objects import Pytree, get_attributes, is_array, is_root, sort_names
+from phalanx.nnx.objects import Pytree, get_attributes, is_root, sort_names
 from phalanx.nnx.rngs import Rngs, RngState
 from phalanx.nnx.transforms.lifted_eval_shape import eval_shape
 from phalanx.nnx.transforms.lifted_jit import jit

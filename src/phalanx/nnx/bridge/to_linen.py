@@ -21,7 +21,7 @@ from phalanx.tree import tree_map
 
 
 @functools.cache
-def make_to_linen() -> Any:
+def make_to_linen() -> Any:  # noqa: C901  # the class is written inside, since its base is imported by the user
     """Return the class `ToLinen`.
 
     Raises:

@@ -22,7 +22,7 @@ from phalanx.nnx.variable import Variable
 
 F = TypeVar("F", bound=Callable)
 
-# Of the enclosing `lazy_init`, or `apply` of a `Module`: whether variables are created, and the collections that change.
+# Of the enclosing `lazy_init`, or `apply` of a `Module`: whether variables are created, and which collections change.
 linen_call: ContextVar[tuple[bool, Any]] = ContextVar("linen_call", default=(False, False))
 _OWN = "to_nnx__"  # the prefix of the attributes of `ToNNX` that are no variables of the Linen module
 

@@ -407,7 +407,7 @@ class GRUCell(RNNCellBase):
 
 
 def _advance(cell: Any, carried: tuple, x: Any, last: Any) -> tuple[tuple, Any]:
-    """One step: from its number, the carry and the carry at the end of each sequence to the next ones, and the output."""
+    """A step: from its number, the carry and the carry at the end of each sequence to the next ones and the output."""
     number, carry, kept = carried
     carry, y = cell(carry, x)
     if last is not None:

@@ -395,6 +395,7 @@ def widest_index_dtype(arrays: Sequence[Any]) -> np.dtype:
 
 @eager_jit(static_argnames=("plan",))
 def getitem(x: Array, arrays: list, plan: ReadPlan) -> Any:
+    """Read the elements that a plan selects, as one compiled program."""
     return plan.read(x, arrays)
 
 
