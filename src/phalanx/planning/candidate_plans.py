@@ -119,11 +119,12 @@ class CandidatePlans:
                 self.failure = self.failure or error
         compile_all = self._compile_here if self._is_attached else self._compile_offline
         plans = {}
-        for (name, stage), answer in zip(lowered.items(), compile_all(list(lowered.values()), platform), strict=True):
+        answers = compile_all(list(lowered.values()), platform)
+        for (name, program), answer in zip(lowered.items(), answers, strict=True):
             if isinstance(answer, PhalanxError):
                 self.failure = self.failure or answer
             else:
-                plans[name] = read_plan(stage, answer, self._machine, platform)
+                plans[name] = read_plan(program, answer, self._machine, platform)
         return plans
 
     def _compile_here(self, stages: Sequence[Lowered], _: str) -> Iterator[OfflineProgram | PhalanxError]:

@@ -428,6 +428,7 @@ def _inspect_results(
     The results of an executable are sharded evenly: XLA replicates what does not divide. So the program is compiled
     twice, the second time with the shardings reported here as declared ones, for which results are padded.
     """
+    assert module.chosen_results is not None, "the module asks for the shardings of its results"
     for i, (v, s) in enumerate(zip(program.outvars, out_shardings, strict=True)):
         if s is None and v.aval.shape:
             module.chosen_results[i] = None
