@@ -133,14 +133,14 @@ def test_run_shards_arguments_over_the_devices_of_the_export(tmp_path, capsys):
         "  Fix: set PHALANX_NUM_CPU_DEVICES=16 to run it on virtual devices of the CPU, or give the sizes of a smaller mesh "
         "with --mesh.\n"
     )
-    for sizes in ("data=4", "data=1", "data=3", "data=7"):  # 32 rows, also where the devices do not divide them
+    for sizes in ("data=4", "4", "data=1", "data=3", "data=7"):  # 32 rows, also where the devices do not divide them
         assert cli.main(["export", "run", str(tmp_path / "16"), *words, "--mesh", sizes]) == 0
         assert np.load(tmp_path / "out.npy").tolist() == [2.0 * i for i in range(32)]
     assert cli.main(["export", "inspect", str(tmp_path / "16")]) == 0
     assert "mesh: data=16\n" in capsys.readouterr().out
-    assert cli.main(["export", "run", str(tmp_path / "16"), *words, "--mesh", "4"]) == 1
+    assert cli.main(["export", "run", str(tmp_path / "16"), *words, "--mesh", "4x"]) == 1
     assert capsys.readouterr().err == (
-        "phalanx export run: --mesh: expected each axis once, with its size, got '4'.\n"
+        "phalanx export run: --mesh: expected each axis once, with its size, got '4x'.\n"
         "  Fix: write it as in --mesh data=64,model=2.\n"
     )
 
