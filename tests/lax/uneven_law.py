@@ -55,6 +55,8 @@ def check_program(drawn: Sequence[tuple[Case, list, tuple[Case, list] | None]]) 
             what = f"{case.id} over {[str(x.sharding) for x in args]}: result {i}"
             close(what, y, w, 1e-4 if w.dtype.itemsize < 8 else 1e-8)
     for x in phalanx.tree.leaves((placed, got)):
+        if not isinstance(x.sharding, NamedSharding):  # the result of a program without operands
+            continue
         mesh, dims = x.sharding.mesh, x.sharding.spec.axes_per_dim(x.ndim)
         share = np.prod([-(-n // mesh.num_parts(axes)) for n, axes in zip(x.shape, dims, strict=True)])
         assert max(shard.data.size for shard in x.addressable_shards) <= share, f"{x.sharding}: a shard is too large"
@@ -148,20 +150,22 @@ def round_up(case: Case, placed: Sequence[Any]) -> tuple[Case, list] | None:
     """The case and its operands in the next sizes that the mesh divides.
 
     Returns:
-      None if the primitive does not take them, or if operands compete for an axis: then elements are exchanged in any
-      size, and how many depends on where the shards begin.
+      None if the primitive does not take them, or if operands are split differently along a factor, or compete for an
+      axis: then elements are exchanged in any size, and how many depends on where the shards begin.
     """
     if isinstance(case.primitive.sharding_rule, Undefined):
         return None
     rule = case.primitive.sharding_rule(*map(get_aval, case.args), **case.params)
     split: dict[Any, set] = defaultdict(set)  # mesh axes to factors
+    splits: dict[Any, set] = defaultdict(set)  # factors to the axes of each operand
     parts, sizes = defaultdict(lambda: 1), {}
     for names, x in zip(rule.operands, placed, strict=True):
         for factor, n, axes in zip(names, x.shape, x.sharding.spec.axes_per_dim(x.ndim), strict=True):
             parts[factor], sizes[factor] = np.lcm(parts[factor], x.sharding.mesh.num_parts(axes)), n
             for axis in axes:
                 split[axis].add(factor)
-    if any(len(factors) > 1 for factors in split.values()):
+                splits[factor].add(axes)
+    if any(len(found) > 1 for found in (*split.values(), *splits.values())):
         return None
     even = resize(case, lambda factor: -(-sizes[factor] // parts[factor]) * parts[factor])
     if any(x.sharding.padded_shape(a.shape) != a.shape for a, x in zip(even.args, placed, strict=True)):
