@@ -18,10 +18,12 @@ import phalanx.numpy as jnp
 from phalanx import lax, nnx
 from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, MissingExtraError, ShardingError
 from phalanx.engine.compile_only_devices import is_installed
-from phalanx.planning import Link, Machine, OfflineCompileError, PlanError, compare, plan_report as report
+from phalanx.engine.offline_compiler import _find_error as find_error
+from phalanx.planning import Link, Machine, OfflineCompileError, PlanError, compare, plan_report as report, planner
 from phalanx.planning.planned_arrays import PlannedArray
 from phalanx.planning.sharding_pictures import draw_mesh, draw_sharding
 from phalanx.sharding import AbstractMesh, NamedSharding, P
+from phalanx.spmd.stages import Lowered
 from phalanx.testing import collectives
 from phalanx.tree import broadcast_prefix
 
@@ -463,6 +465,31 @@ def test_a_failure_of_the_compiler_is_an_error_with_its_message():
     unknown = phalanx.ffi.ffi_call("no_such_kernel", shape((8,)))
     with pytest.raises(OfflineCompileError, match="no_such_kernel"):
         phalanx.plan(unknown, shape((8,)), mesh=AbstractMesh((2,), ("i",)), in_shardings=P("i"))
+
+
+def test_a_program_that_the_compiler_refuses_since_it_does_not_fit_is_planned_for_cpus(monkeypatch):
+    """XLA for TPUs compiles no program that needs more than the memory of a device."""
+    compile_offline = Lowered.compile_offline
+
+    def refuse(lowered, topology, on_start=None):
+        if topology.platform == "cpu":
+            return compile_offline(lowered, topology, on_start)
+        raise OfflineCompileError(
+            "compiling", expected="", got="Error: RESOURCE_EXHAUSTED: E1: (44.73G) exceeds (15.75G).", fix=""
+        )
+
+    monkeypatch.setattr(Lowered, "compile_offline", refuse)
+    monkeypatch.setattr(planner, "is_installed", lambda platform: True)
+    found = phalanx.plan(jnp.tanh, shape((100_000, 60_000)), target="v5e")
+    assert found.memory.excess == 48_000_000_000 - 16_000_000_000 and found.compiler.startswith("XLA for CPUs")
+    assert found.notes[0] == "The compiler of v5e refused the program: E1: (44.73G) exceeds (15.75G)."
+    assert len(found.notes) == 2
+
+
+def test_the_error_of_a_compiler_may_have_several_lines():
+    said = "warning\nTraceback (most recent call last):\n  File x\njaxlib.JaxRuntimeError: INTERNAL: a.\nSee b.\n"
+    assert find_error(said) == "jaxlib.JaxRuntimeError: INTERNAL: a. See b."
+    assert (find_error("Killed\n"), find_error("")) == ("Killed", "")
 
 
 def test_a_failure_of_a_partitioning_in_this_process_is_raised_here():

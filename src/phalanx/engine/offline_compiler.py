@@ -32,6 +32,7 @@ from phalanx.engine.mlir import ir
 # XLA for CPUs keeps values of bfloat16 as float32 and sends them so, but keeps those of float16. A program for
 # accelerators, which keep both, is therefore compiled with float16 in the place of bfloat16. Nothing runs it.
 _BFLOAT16, _FLOAT16 = (re.compile(rf"(?<=[x<]){name}(?=[>,])") for name in ("bf16", "f16"))
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
 _FLOAT16_IN_HLO = re.compile(r"\bf16(?=\[)")
 
 Split = Callable[[str, str, Sequence[HloSharding], Sequence[HloSharding]], PartitionedCall]
@@ -126,13 +127,20 @@ def compile_offline(
         finally:
             child.kill()
         said.seek(0)
-        lines = said.read().decode(errors="replace").strip().splitlines()
+        words = _find_error(said.read().decode(errors="replace"))
     raise OfflineCompileError(
         "compiling for devices that are not attached",
         expected="a program that XLA compiles",
-        got=lines[-1] if lines else "an end of the compiler without a message",
+        got=words or "an end of the compiler without a message",
         fix="compile the function for fewer, attached devices, which gives XLA's complete message",
     )
+
+
+def _find_error(said: str) -> str:
+    """The error at the end of what a child printed, which may have several lines, or else the last line."""
+    lines = said.strip().splitlines()
+    errors = [n for n, line in enumerate(lines) if _ERROR.match(line)]
+    return " ".join(lines[errors[-1] if errors else -1 :])
 
 
 def _encode(module: Any, without_bfloat16: bool) -> tuple[bytes, bool]:

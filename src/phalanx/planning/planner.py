@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from phalanx.core import ArgumentError, ArgumentTypeError, MissingExtraError, Ph
 from phalanx.engine.compile_only_devices import MAX_CPU_DEVICES, Topology, is_installed
 from phalanx.engine.hlo_collectives import find_communication
 from phalanx.engine.hlo_parser import HloModule
-from phalanx.engine.offline_compiler import OfflineProgram
+from phalanx.engine.offline_compiler import OfflineCompileError, OfflineProgram
 from phalanx.planning.cpu_deviations import AsCompiled, CompiledForCpus
 from phalanx.planning.machines import HOST, Machine, find_machine
 from phalanx.planning.plan_record import Plan
@@ -35,6 +36,7 @@ from phalanx.spmd.sharding_resolution import resolve_prefix_shardings
 from phalanx.spmd.stages import Lowered
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
+_TOO_LARGE = "RESOURCE_EXHAUSTED"
 _EXTRAS = {"cuda": "plan-gpu", "tpu": "plan-tpu"}
 _NOTES = {
     "cuda": ("Kernels are chosen without measuring them, and NCCL's own buffers are not counted.",),
@@ -120,7 +122,17 @@ def plan(
             "compiler of the target with pip install phalanx[plan-gpu] or phalanx[plan-tpu]",
         )
     topology = choose_topology(machine, platform, num_devices)
-    return read_plan(lowered, lowered.compile_offline(topology), machine, platform)
+    try:
+        answer = lowered.compile_offline(topology)
+    except OfflineCompileError as error:
+        # XLA for TPUs compiles no program that does not fit, of which a plan says by how much.
+        if platform == "cpu" or _TOO_LARGE not in str(error.got) or num_devices > MAX_CPU_DEVICES:
+            raise
+        found = plan(fun, *args, mesh=mesh, in_shardings=in_shardings, target=target, compiler="cpu", **kwargs)
+        reason = str(error.got).partition(_TOO_LARGE)[2].lstrip(": ")
+        refused = f"The compiler of {found.target} refused the program: {reason}"
+        return replace(found, notes=(refused, *found.notes))
+    return read_plan(lowered, answer, machine, platform)
 
 
 def read_plan(lowered: Lowered, answer: OfflineProgram, machine: Machine | None, platform: str) -> Plan:
