@@ -90,7 +90,7 @@ def run_sequence(name, folder):
 
 @pytest.fixture(scope="module")
 def runs(request, tmp_path_factory):
-    wanted = {getattr(item, "callspec", None) and item.callspec.params["name"] for item in request.session.items}
+    wanted = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
     with ThreadPoolExecutor(3) as pool:
         folders = {name: tmp_path_factory.mktemp(name) for name in SEQUENCES}
         sequences = {("sequence", name): pool.submit(run_sequence, name, folder) for name, folder in folders.items()}
