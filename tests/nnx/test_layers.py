@@ -398,9 +398,9 @@ REFUSED = {
     ),
     "padding": (
         ArgumentError,
-        lambda: nnx.Conv(3, 4, (3,), padding="same", rngs=rngs),
+        lambda: nnx.Conv(3, 4, (3,), padding="sam", rngs=rngs),
         "nnx.Conv, argument padding: expected one of ['SAME', 'VALID', 'SAME_LOWER', 'CIRCULAR', 'REFLECT', 'CAUSAL'], "
-        "or numbers, got 'same'.\n  Fix: write it in capitals.",
+        "or numbers, got 'sam'.\n  Fix: pass 'SAME' to keep the spatial sizes.",
     ),
     "causal": (
         ArgumentError,
@@ -558,3 +558,21 @@ def test_a_sequential_names_the_element_that_is_not_callable():
         "nnx.Sequential, element 1: expected a module or a function, got 3.\n"
         "  Fix: pass functions such as nnx.relu, not their results."
     )
+
+
+def test_options_of_a_convolution_are_attributes_as_given():
+    layer = nnx.Conv(3, 4, 3, padding="same", rngs=nnx.Rngs(0))
+    assert (layer.kernel_size, layer.strides, layer.padding, layer.kernel_dilation) == ((3,), 1, "same", 1)
+    assert layer(X).shape == (2, 5, 4)
+    layer.strides = 2
+    close(layer(X), nnx.Conv(3, 4, (3,), strides=(2,), rngs=nnx.Rngs(0))(X))
+    layer.strides = (1, 1)
+    with pytest.raises(ArgumentError, match="^nnx.Conv, attribute strides: expected a number, or 1, one for each"):
+        layer(X)
+
+
+def test_initial_values_in_16_bits_are_scaled_by_a_factor_that_is_rounded_in_each_step():
+    kernel = nnx.Linear(8, 3, param_dtype=np.float16, rngs=nnx.Rngs(0)).kernel.value
+    drawn = phalanx.random.truncated_normal(nnx.Rngs(0).params(), -2.0, 2.0, (8, 3), np.float16)
+    factor = np.sqrt(np.float16(1 / 8)) / np.float16(0.87962566103423978)
+    assert kernel.dtype == np.float16 and (kernel == drawn * factor).all()

@@ -409,16 +409,20 @@ def variance_scaling(
         fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
         # In the order of `modes`.
         fan = ((fan_in, fan_out, (fan_in + fan_out) / 2, math.sqrt(fan_in * fan_out)))[modes.index(mode)]
-        stddev = math.sqrt(scale / fan) if fan else 0.0
-        if dtypes.issubdtype(dtype, np.complexfloating) and distribution != "normal":
+        if dtypes.issubdtype(dtype, np.complexfloating):
+            stddev = math.sqrt(scale / fan) if fan else 0.0
+            if distribution == "normal":
+                return _draw(key, shape, dtype, "normal", 0.0, 0.0, stddev)
             # The uniform distribution over the unit disk has variance 1/2.
             factor = stddev * math.sqrt(2) if distribution == "uniform" else stddev / _CUT_STDDEV_COMPLEX
             return _draw_complex(key, shape, dtype, distribution, factor)
+        # Rounded after each step, as in JAX: in 16 bits, the factor would differ in its last digit otherwise.
+        variance, cut = np.asarray([scale / fan if fan else 0.0, _CUT_STDDEV], dtype)
         if distribution == "uniform":
-            return _draw(key, shape, dtype, "uniform", -1.0, 1.0, math.sqrt(3) * stddev)
+            return _draw(key, shape, dtype, "uniform", -1.0, 1.0, float(np.sqrt(np.asarray(3, dtype) * variance)))
         if distribution == "normal":
-            return _draw(key, shape, dtype, "normal", 0.0, 0.0, stddev)
-        return _draw(key, shape, dtype, "truncated_normal", -2.0, 2.0, stddev / _CUT_STDDEV)
+            return _draw(key, shape, dtype, "normal", 0.0, 0.0, float(np.sqrt(variance)))
+        return _draw(key, shape, dtype, "truncated_normal", -2.0, 2.0, float(np.sqrt(variance) / cut))
 
     return _random_initializer("variance_scaling", dtype, draw)
 

@@ -53,14 +53,14 @@ def _to_spatial_tuple(where: str, x: Any, ndim: int) -> tuple[int, ...]:
 def canonical_padding(where: str, padding: PaddingLike, ndim: int) -> Any:
     """Convert padding to a name, or to a pair of numbers for each spatial dimension."""
     if isinstance(padding, str):
-        if padding not in ("SAME", "VALID", "SAME_LOWER", *_PADDED_BEFORE):
+        if padding.upper() not in ("SAME", "VALID", "SAME_LOWER", *_PADDED_BEFORE):
             raise ArgumentError(
                 where,
                 expected=f"one of {['SAME', 'VALID', 'SAME_LOWER', *_PADDED_BEFORE]}, or numbers",
                 got=repr(padding),
-                fix="write it in capitals",
+                fix="pass 'SAME' to keep the spatial sizes",
             )
-        return padding
+        return padding.upper()
     if isinstance(padding, int):
         return ((padding, padding),) * ndim
     pairs = tuple((p, p) if isinstance(p, int) else tuple(p) for p in padding)
