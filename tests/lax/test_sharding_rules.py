@@ -89,7 +89,7 @@ CALLS = {
     "jit in jit": (
         phalanx.jit(lambda x, w: phalanx.jit(jnp.dot)(x, w) * 2), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"
     ),
-    "checkpoint": (phalanx.checkpoint(lambda x, w: x @ w), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()"),
+    "remat2": (phalanx.checkpoint(lambda x, w: x @ w), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()"),
     "custom_partitioning": (MATMUL, (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()"),
     "custom_jvp_call": (with_rule(phalanx.custom_jvp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
     "custom_vjp_call": (with_rule(phalanx.custom_vjp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),

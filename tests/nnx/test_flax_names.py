@@ -185,3 +185,10 @@ def test_an_optimizer_in_tree_mode_refuses_shared_variables():
     assert nnx.Optimizer(nnx.Dict(a=w), optim.sgd(0.1), wrt=nnx.Param, graph=False).graph is False
     with pytest.raises(ArgumentError, match="the Param at .* again"):
         nnx.Optimizer(nnx.Dict(a=w, b=w), optim.sgd(0.1), wrt=nnx.Param, graph=False)
+
+
+def test_filterlib_has_the_filters_of_nnx():
+    names = "Any All Not Everything Nothing OfType PathContains PathIn WithTag"
+    assert all(getattr(nnx.filterlib, name) is getattr(nnx, name) for name in names.split() if hasattr(nnx, name))
+    either = nnx.filterlib.Any(nnx.Param, "x")
+    assert repr(either) == "Any(OfType(Param), WithTag('x'))" and either(("w",), nnx.Param(1.0))

@@ -10,6 +10,7 @@ import phalanx.numpy as jnp
 from phalanx import nnx, random, tree
 from phalanx.errors import ArgumentError, TraceContextError, TraceError, TreeError
 from phalanx.nnx.graphlib import graph_walk
+from phalanx.sharding import PartitionSpec
 
 
 class Layer(nnx.Module):
@@ -498,6 +499,38 @@ def test_mapped_dimensions_have_names():
     assert seen == [("model",)] and made["w"].out_sharding == ("layers", "model")
 
 
+def test_fields_of_the_metadata_gain_and_lose_the_entry_of_a_mapped_dimension():
+    metadata = {nnx.PARTITION_NAME: "layers", "unit": "layer"}
+
+    @nnx.vmap(transform_metadata=metadata)
+    def make(x):
+        return nnx.Param(x, unit=("m", "s"), note="no tuple")
+
+    made, seen = make(jnp.ones((2, 3, 4))), []
+    assert made.unit == ("layer", "m", "s") and made.note == "no tuple"
+    nnx.vmap(lambda v: seen.append(v.unit), transform_metadata=metadata)(made)
+    assert seen == [("m", "s")] and made.unit == ("layer", "m", "s")
+
+
+def test_spmd_changes_the_metadata_of_variables_for_a_dimension():
+    calls = []
+    hooks = {"on_add_axis": lambda v, *args: calls.append(args), "on_remove_axis": lambda v, *args: calls.append(args)}
+    v = nnx.Param(jnp.ones(2), out_sharding=("a",), unit=("m",), eager_sharding=False, **hooks)
+    metadata = {nnx.PARTITION_NAME: "layers", "unit": "layer"}
+    assert nnx.spmd.add_axis({"v": v}, 1, metadata)["v"] is v
+    assert v.out_sharding == ("a", "layers") and v.unit == ("m", "layer")
+    assert nnx.spmd.get_var_pspec(v) == PartitionSpec("a", "layers")
+    nnx.spmd.remove_axis({"v": v}, 1, metadata)
+    assert v.out_sharding == ("a",) and v.unit == ("m",) and calls == [(1, "layers")] * 2
+    assert nnx.spmd.get_var_pspec(nnx.Param(1.0)) == PartitionSpec()
+    with pytest.raises(ArgumentError) as error:
+        nnx.spmd.add_axis(v, 0, {"unit": "layer"})
+    assert str(error.value) == (
+        "transform_metadata: expected a name of the dimension under 'partition_name', got {'unit': 'layer'}.\n"
+        "  Fix: pass {nnx.PARTITION_NAME: name}; the name may be None."
+    )
+
+
 # Loops and branches
 
 
@@ -767,8 +800,15 @@ def test_transform_metadata_removes_and_inserts_dimension_names():
     new = f(v)
     assert v.out_sharding == ("din", "dout") and int(v.value) == 1 and v.unit == "m"
     assert new.out_sharding == ("dmid", "din", "dout") and int(new.value) == 10
-    g = nnx.transform_metadata(lambda v: v.out_sharding, partition=None)
+    g = nnx.transform_metadata(lambda v: v.out_sharding, partition="din")
     assert g(v) == ("dout",) and v.out_sharding == ("din", "dout")
+    with pytest.raises(ArgumentError) as error:
+        nnx.transform_metadata(lambda v: v.out_sharding, partition="dmid")(v)
+    assert str(error.value) == (
+        "transform_metadata, partition_name: expected 'din', the entry of mapped dimension 0 in the metadata "
+        "out_sharding=('din', 'dout'), got 'dmid'.\n"
+        "  Fix: pass the entry with which the transformation that made the variable inserted the dimension."
+    )
 
 
 @pytest.mark.parametrize(("graph", "updates"), [(True, True), (True, False), (False, False)])

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from phalanx.nnx.containers import Dict as Dict, List as List
     from phalanx.nnx.filters import (
         All as All,
-        AnyOf as AnyOf,
+        Any as Any,
         Everything as Everything,
         Not as Not,
         Nothing as Nothing,
@@ -276,7 +276,6 @@ if TYPE_CHECKING:
     )
     from phalanx.nnx.views import view as view, view_info as view_info, with_attributes as with_attributes
 
-    Any = AnyOf
     Static = StaticHint
     VariableState = Variable
     pure = as_pure
@@ -293,7 +292,7 @@ _NAMES = {
             "standardize swish tanh"
         ),
         "nnx.containers": "Dict List",
-        "nnx.filters": "All AnyOf Everything Not Nothing OfType PathContains PathIn WithTag",
+        "nnx.filters": "All Any Everything Not Nothing OfType PathContains PathIn WithTag",
         "nnx.graph_mode": "set_graph_mode set_graph_updates",
         "nnx.graphlib": (
             "call clone current_update_context filter_state find_duplicates FlatState flatten from_flat_state "
@@ -346,7 +345,6 @@ _NAMES = {
     }.items()
     for name in names.split()
 } | {
-    "Any": ("phalanx.nnx.filters", "AnyOf"),
     "Static": ("phalanx.nnx.objects", "StaticHint"),
     "Initializer": ("phalanx.nn.initializers", "Initializer"),
     "VariableState": ("phalanx.nnx.variable", "Variable"),

@@ -8,13 +8,14 @@ Functions that take filters convert them to predicates with `to_predicate`.
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from phalanx.core import ArgumentError, ArgumentTypeError
 
-Predicate: TypeAlias = Callable[[tuple, Any], bool]
-Filter: TypeAlias = Any
+Predicate: TypeAlias = Callable[[tuple, typing.Any], bool]
+Filter: TypeAlias = typing.Any
 """A type, a tag, a predicate, `...`, a bool, None, or a sequence of filters."""
 
 
@@ -48,7 +49,7 @@ def to_predicate(filter: Filter) -> Predicate:
         case _ if callable(filter):
             return filter
         case list() | tuple():
-            return AnyOf(*filter)
+            return Any(*filter)
     raise ArgumentTypeError(
         "filter",
         expected="a type, a tag, a predicate of path and value, `...`, a bool, None, or a list of filters",
@@ -178,10 +179,10 @@ class _Combined(_ComparedByValue):
         self.predicates = tuple(to_predicate(f) for f in filters)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__.removesuffix('Of')}({', '.join(map(repr, self.predicates))})"
+        return f"{type(self).__name__}({', '.join(map(repr, self.predicates))})"
 
 
-class AnyOf(_Combined):
+class Any(_Combined):
     """Matches values that at least one of several filters matches.
 
     Args:

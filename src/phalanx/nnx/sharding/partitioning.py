@@ -15,25 +15,84 @@ from phalanx.nnx.graphlib import Path, map, merge, split
 from phalanx.nnx.objects import Pytree
 from phalanx.nnx.sharding.logical_axis_rules import DimNames, get_spec, using_eager_sharding
 from phalanx.nnx.transforms.lifted_eval_shape import eval_shape
-from phalanx.nnx.transforms.lifted_vmap import PARTITION_NAME as PARTITION_NAME
+from phalanx.nnx.transforms.lifted_vmap import PARTITION_NAME as PARTITION_NAME, axis_entries, change_axis
 from phalanx.nnx.variable import HOOKS, MISSING, Variable, VariableMetadata, is_variable
 from phalanx.runtime.array import Array
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd import jit
-from phalanx.tree import tree_map
+from phalanx.tree import tree_leaves, tree_map
 from phalanx.typing import PyTree
 
 Hooks: TypeAlias = Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
-def _get_leaf_spec(x: Any) -> Any:
-    """The spec of a variable according to its metadata; arrays and variables without metadata are replicated."""
-    if not isinstance(x, Variable):
-        return PartitionSpec() if hasattr(x, "shape") else None
-    names = x.sharding_names
+def add_axis(tree: PyTree, index: int, transform_metadata: Mapping[str, Any]) -> PyTree:
+    """Insert a dimension into the metadata of variables, as `vmap` and `scan` do.
+
+    Args:
+      tree: a tree of variables, which are changed.
+      index: the position of the dimension.
+      transform_metadata: the name of the dimension under `nnx.PARTITION_NAME`, and entries for other metadata that are
+        tuples with an entry for each dimension.
+
+    Returns:
+      The tree.
+
+    Raises:
+      ArgumentError: the name of the dimension is missing.
+
+    Examples:
+      >>> from phalanx import nnx
+      >>> v = nnx.Param(1.0, out_sharding=("model",), eager_sharding=False)
+      >>> nnx.spmd.add_axis(v, 0, {nnx.PARTITION_NAME: "layers"}).out_sharding
+      ('layers', 'model')
+    """
+    return _change_axis(tree, index, transform_metadata, add=True)
+
+
+def remove_axis(tree: PyTree, index: int, transform_metadata: Mapping[str, Any]) -> PyTree:
+    """Remove a dimension from the metadata of variables; the opposite of `add_axis`.
+
+    Args:
+      tree, index, transform_metadata: as in `add_axis`.
+
+    Returns:
+      The tree.
+
+    Raises:
+      ArgumentError: the name of the dimension is missing, or the metadata have another entry.
+    """
+    return _change_axis(tree, index, transform_metadata, add=False)
+
+
+def _change_axis(tree: PyTree, index: int, transform_metadata: Mapping[str, Any], *, add: bool) -> PyTree:
+    entries = axis_entries(transform_metadata)
+    for variable in filter(is_variable, tree_leaves(tree, is_leaf=is_variable)):
+        variable.set_metadata(**change_axis(variable.get_metadata(), index, entries, add=add))
+        call_hook = variable.add_axis if add else variable.remove_axis
+        call_hook(index, transform_metadata[PARTITION_NAME])
+    return tree
+
+
+def get_var_pspec(v: Variable) -> PartitionSpec:
+    """Return the partition spec of a variable; without metadata, it is replicated.
+
+    Args:
+      v: the variable.
+
+    Returns:
+      The spec.
+    """
+    names = v.sharding_names
     if isinstance(names, NamedSharding):
         names = names.spec
-    return x.replace(get_spec(names, x.get_metadata("sharding_rules", None)) if names is not None else PartitionSpec())
+    return get_spec(names, v.get_metadata("sharding_rules", None)) if names is not None else PartitionSpec()
+
+
+def _get_leaf_spec(x: Any) -> Any:
+    if isinstance(x, Variable):
+        return x.replace(get_var_pspec(x))
+    return PartitionSpec() if hasattr(x, "shape") else None
 
 
 def get_partition_spec(tree: PyTree) -> PyTree:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from phalanx import spmd, transforms
-from phalanx.core import state
+from phalanx.core import ArgumentError, state
 from phalanx.engine.cache import Cache
 from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.transforms.lifting import InnerModules, Lifted, LiftedArguments, Outputs, flatten_arguments, write_back
@@ -30,19 +30,47 @@ from phalanx.typing import AxisName, PyTree
 PARTITION_NAME = "partition_name"
 
 
-def rename_axis(metadata: Mapping[str, Any], axis: int, name: AxisName, *, add: bool) -> dict[str, Any]:
-    """Metadata in whose dimension names `name` is inserted at `axis`, or the name at `axis` is removed."""
+def axis_entries(transform_metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry for a mapped dimension in each field of the metadata: the dimension names, and fields of the user.
+
+    Raises:
+      ArgumentError: the name of the dimension is missing.
+    """
+    if PARTITION_NAME not in transform_metadata:
+        raise ArgumentError(
+            "transform_metadata",
+            expected=f"a name of the dimension under {PARTITION_NAME!r}",
+            got=dict(transform_metadata),
+            fix="pass {nnx.PARTITION_NAME: name}; the name may be None",
+        )
+    entries = dict(transform_metadata)
+    name = entries.pop(PARTITION_NAME)
+    return dict.fromkeys(SHARDING_KEYS, name) | entries
+
+
+def change_axis(metadata: Mapping[str, Any], axis: int, entries: Mapping[str, Any], *, add: bool) -> dict[str, Any]:
+    """Return metadata in which an entry for a dimension is inserted into each of several fields, or removed from it.
+
+    Raises:
+      ArgumentError: a field has another entry to remove.
+    """
     out = dict(metadata)
-    for key in SHARDING_KEYS:
-        if isinstance(out.get(key), tuple | list):
-            names = list(out[key])
-            if add:
-                # Names may be omitted for trailing dimensions.
-                names += [None] * (axis - len(names))
-                names.insert(axis if axis >= 0 else len(names) + axis + 1, name)
-            elif -len(names) <= axis < len(names):
-                del names[axis]
-            out[key] = tuple(names)
+    for key, entry in entries.items():
+        if not isinstance(out.get(key), tuple | list):
+            continue
+        field = list(out[key])
+        if add:
+            # Entries may be omitted for trailing dimensions.
+            field += [None] * (axis - len(field))
+            field.insert(axis if axis >= 0 else len(field) + axis + 1, entry)
+        elif -len(field) <= axis < len(field) and (found := field.pop(axis)) != entry:
+            raise ArgumentError(
+                f"transform_metadata, {PARTITION_NAME if key in SHARDING_KEYS else key}",
+                expected=f"{found!r}, the entry of mapped dimension {axis} in the metadata {key}={out[key]}",
+                got=repr(entry),
+                fix="pass the entry with which the transformation that made the variable inserted the dimension",
+            )
+        out[key] = tuple(field)
     return out
 
 
@@ -50,31 +78,31 @@ class AxisMetadata:
     """Updates the metadata of variables for a dimension that a transformation removes inside and adds outside.
 
     Args:
-      metadata: the option `transform_metadata`. Dimension names change only if it has a `partition_name`.
+      metadata: the option `transform_metadata`. Metadata change only if it has a `partition_name`.
     """
 
     def __init__(self, metadata: Mapping[str, Any]):
-        self.is_named = PARTITION_NAME in metadata
         self.name = metadata.get(PARTITION_NAME)
+        self.entries = axis_entries(metadata) if PARTITION_NAME in metadata else {}
 
     def remove(self, inside: InnerModules, axes: Sequence[Any]) -> None:
         """Remove the dimension from the metadata of the variables inside."""
         for variable, axis in zip(inside.variables, axes):
             if isinstance(axis, int):
                 variable.remove_axis(axis, self.name)
-                if self.is_named:
-                    variable._metadata = rename_axis(variable._metadata, axis, self.name, add=False)
+                if self.entries:
+                    variable._metadata = change_axis(variable._metadata, axis, self.entries, add=False)
 
     def add(self, inside: InnerModules, outputs: Outputs, axes: Sequence[Any], specs: Sequence[Any]) -> None:
         """Add the dimension to the metadata of existing and new variables."""
         for variable, axis in zip(inside.variables, axes):
             if isinstance(axis, int):
                 variable.add_axis(axis, self.name)
-        if not self.is_named:
+        if not self.entries:
             return
         outcome = outputs.outcome
         outcome.metadata = [
-            (n, rename_axis(m, axes[n], self.name, add=True) if isinstance(axes[n], int) else m)
+            (n, change_axis(m, axes[n], self.entries, add=True) if isinstance(axes[n], int) else m)
             for n, m in outcome.metadata
         ]
         if (rebuild := outcome.rebuild) is None:
@@ -83,7 +111,7 @@ class AxisMetadata:
         for n, (number, (kind, metadata)) in enumerate(zip(rebuild.variables, rebuild.kinds)):
             axis = next(new_axes) if number is None else axes[number]
             if isinstance(axis, int):
-                rebuild.kinds[n] = kind, rename_axis(metadata, axis, self.name, add=True)
+                rebuild.kinds[n] = kind, change_axis(metadata, axis, self.entries, add=True)
 
 
 class _Mapped(Lifted):
@@ -179,7 +207,8 @@ def vmap(
       in_axes: as in `phalanx.vmap`; for a module, a dimension for all its variables or a `StateAxes`.
       out_axes: the same for the result.
       axis_name, axis_size, spmd_axis_name: as in `phalanx.vmap`.
-      transform_metadata: its `partition_name` is the name of the mapped dimension in the variables' `out_sharding`.
+      transform_metadata: its `partition_name` is the name of the mapped dimension in the variables' `out_sharding`. Any
+        other item is the entry for that dimension in the metadata of its name, where these are a tuple.
       graph, graph_updates: the mode; None for the defaults of `set_graph_mode` and `set_graph_updates`.
 
     Returns:
