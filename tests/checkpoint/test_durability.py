@@ -103,17 +103,29 @@ saving.save(sys.argv[1], {"w": np.arange(1000.0) + 1, "b": {"c": np.full((3, 4),
 def test_ctrl_c_while_a_save_is_waited_for_does_not_end_it(tmp_path):
     """The next save waits for it, and so does the end of the program."""
     program = """
-import os, sys, threading, time
+import os, sys, threading, time, traceback
 import numpy as np
 from phalanx.checkpoint import saving
-merge = saving.merge_databases
-interrupt = lambda: threading.Timer(0.1, os.kill, (os.getpid(), 2)).start()
-saving.merge_databases = lambda *args: (interrupt(), time.sleep(0.3), merge(*args))
+merge, main, interrupted = saving.merge_databases, threading.main_thread().ident, threading.Event()
+
+def is_waited_for():
+    return any(frame.f_code.co_name == "result" for frame, _ in traceback.walk_stack(sys._current_frames()[main]))
+
+def interrupt_and_merge(*args):
+    while not is_waited_for():
+        time.sleep(0.01)
+    os.kill(os.getpid(), 2)
+    assert interrupted.wait(60)
+    interrupted.clear()
+    return merge(*args)
+
+saving.merge_databases = interrupt_and_merge
 for step in range(3):
     try:
         saving.save(sys.argv[1], {"w": np.arange(1000.0) + step, "b": {"c": np.full((3, 4), step, np.int8)}, "step": step}).result()
     except KeyboardInterrupt:
         print("interrupted")
+        interrupted.set()
 """
     done = run_program("-c", program, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n" * 3, "")
