@@ -1,7 +1,7 @@
 """A plugin of pytest by which several processes run the same tests together, over the devices of all.
 
 `phalanx launch -n 2 --devices 4 -- -m pytest -p tests.distributed.lockstep FILES`. Each process runs every test, in the same
-order; with CI=1 in the environment, Hypothesis draws the same examples in each. Tests for one process hold here, too:
+order, and Hypothesis draws the same examples in each. Tests for one process hold here, too:
 
 - devices are listed by turns, so that a mesh over the first two or four of them spans the processes;
 - NumPy arguments are the same in all processes, so that programs may split them;
@@ -10,6 +10,7 @@ order; with CI=1 in the environment, Hypothesis draws the same examples in each.
 """
 
 import math
+import os
 import sys
 from collections import defaultdict
 
@@ -19,6 +20,8 @@ import phalanx
 from phalanx.engine import client
 from phalanx.runtime import Array, compiled_program, transfer
 from phalanx.runtime.array import ArrayType
+
+os.environ["CI"] = "1"  # Read by conftest.py, which is imported later: examples are not drawn at random.
 
 
 def pytest_configure() -> None:
