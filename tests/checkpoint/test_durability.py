@@ -103,9 +103,10 @@ saving.save(sys.argv[1], {"w": np.arange(1000.0) + 1, "b": {"c": np.full((3, 4),
 def test_ctrl_c_while_a_save_is_waited_for_does_not_end_it(tmp_path):
     """The next save waits for it, and so does the end of the program."""
     program = """
-import os, sys, threading, time, traceback
+import os, signal, sys, threading, time, traceback
 import numpy as np
 from phalanx.checkpoint import saving
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell starts programs in the background without it.
 merge, main, interrupted = saving.merge_databases, threading.main_thread().ident, threading.Event()
 
 def is_waited_for():
