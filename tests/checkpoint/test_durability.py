@@ -305,12 +305,15 @@ def test_a_process_that_was_forked_during_a_save_does_not_keep_the_folder_locked
 import os, sys, signal, time
 import numpy as np
 from phalanx.checkpoint import saving
-folder, child = sys.argv[1], []
+folder = sys.argv[1]
 
 def fork(*_):
+    forked, child = os.pipe()
     if not os.fork():
+        os.write(child, b"1")
         time.sleep(30)
         os._exit(0)
+    os.read(forked, 1)
 
 merge = saving.merge_databases
 saving.merge_databases = lambda *args: (fork(), merge(*args))
