@@ -191,3 +191,39 @@ def test_programs_without_one_mesh_run_on_as_many_devices_only():
         ValueError, match=r"expected arguments over 4 devices, as it was exported for, got a program for 1\."
     ):
         found.call(np.ones(8, "f4"), np.ones(8, "f4"))
+
+
+@pytest.mark.parametrize(
+    ("read", "fixed"),
+    [
+        (lambda mesh: mesh.shape["data"], {"data": "mesh.shape['data']"}),
+        (lambda mesh: mesh.shape.get("model"), {"model": "mesh.shape.get('model')"}),
+        (lambda mesh: sum(mesh.shape.values()), dict.fromkeys(("data", "model"), "mesh.shape.values()")),
+        (lambda mesh: dict(mesh.shape)["data"], dict.fromkeys(("data", "model"), "mesh.shape[")),
+        (lambda mesh: mesh.size, dict.fromkeys(("data", "model"), "mesh.size")),
+        (lambda mesh: mesh.axis_sizes[0], dict.fromkeys(("data", "model"), "mesh.axis_sizes")),
+        (lambda mesh: len(list(mesh.shape)) + len(mesh.axis_names), {}),
+    ],
+)
+def test_a_mesh_size_that_the_function_reads_as_a_number_is_fixed(read, fixed):
+    inner = phalanx.jit(lambda x: x * read(MESH))
+    rows = phalanx.jit(lambda x: inner(x).sum(), in_shardings=NamedSharding(MESH, P("data")))
+    rows.trace(X)  # a trace in a cache hides nothing
+    for found in (exported := export.export(rows)(X)), exported.vjp(), export.export(rows)(X):
+        by = {axis.name: axis.fixed_by for axis in found.mesh_axes}
+        assert {name for name, line in by.items() if line is not None} == set(fixed)
+        assert all(by[name].startswith(what) and "test_other_meshes.py:" in by[name] for name, what in fixed.items())
+
+
+def test_a_program_that_read_a_size_refuses_other_sizes_and_names_the_line():
+    mean = phalanx.jit(lambda x: (x * x).sum() / MESH.shape["data"], in_shardings=NamedSharding(MESH, P("data")))
+    found = deserialize(export.export(mean)(X).serialize())
+    on = lambda *sizes: phalanx.device_put(X, NamedSharding(auto_mesh(sizes, ("data", "model")), P("data")))
+    np.testing.assert_allclose(found.call(on(2, 4)), (X * X).sum() / 2, rtol=1e-5)
+    with pytest.raises(phalanx.errors.ShardingError) as error:
+        found.call(on(4, 2))
+    assert re.sub(r":\d+", ":LINE", str(error.value)) == (
+        "call of exported <lambda>: expected a mesh with data=2, the size that mesh.shape['data'] at "
+        "test_other_meshes.py:LINE was exported with, got data=4, model=2.\n"
+        "  Fix: call it on a mesh with data=2, or export the function again with this mesh."
+    )

@@ -37,6 +37,7 @@ _global_values: dict[str, Any] = {
     "split_sizes": (),
     "rows_share": False,
     "xla_metadata": (),
+    "mesh_size_reads": None,
     "is_forked": False,
 }
 _aliases: dict[str, str] = {"x64_enabled": "enable_x64", "platform_name": "platforms"}
@@ -49,8 +50,9 @@ class Context:
     Attributes are the options declared with `traced=True`, `mesh` (the mesh in context, or None), `axes` (the named
     axes in scope), `split_sizes` (inside `shard_map(uneven="pad")`, pairs of the axes that split a dimension of an
     argument, and its size without padding), `rows_share` (whether each row of a `pmap` inside another mapped function
-    runs on all devices of that function), `xla_metadata` (the metadata that operations carry, as pairs of strings) and
-    `is_forked` (whether the process was forked after devices were started, so that no program compiled before can run).
+    runs on all devices of that function), `xla_metadata` (the metadata that operations carry, as pairs of strings),
+    `mesh_size_reads` (what an export records, see `export.mesh_size_reads`) and `is_forked` (whether the process was
+    forked after devices were started, so that no program compiled before can run).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_values")
@@ -245,7 +247,7 @@ class _Override(contextlib.ContextDecorator):
 
 
 class state_extra:
-    """Set `mesh`, `axes`, `split_sizes`, `rows_share` or `xla_metadata` of the context inside a `with` block.
+    """Set a field of the context, such as `mesh`, `axes` or `xla_metadata`, inside a `with` block.
 
     Examples:
       >>> with state_extra(mesh="a mesh"):

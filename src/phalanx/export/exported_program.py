@@ -32,7 +32,7 @@ class ProgramAxis(NamedTuple):
     Args:
       name: the name of the axis.
       size: its size at the export.
-      fixed_by: the operation that needs this size, such as "shard_map at model.py:12"; None if any size will do.
+      fixed_by: what needs this size, with its line, such as "shard_map at model.py:12"; None if any size will do.
     """
 
     name: str

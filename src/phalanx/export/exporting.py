@@ -7,8 +7,10 @@ The derivative is exported the same way, at its first use.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +31,7 @@ from phalanx.engine import client
 from phalanx.export.call_exported import call_exported_p
 from phalanx.export.exported import Exported, maximum_supported_calling_convention_version
 from phalanx.export.exported_program import ProgramAxis, cotangent_aval, is_differentiable
+from phalanx.export.mesh_size_reads import watch_mesh_sizes
 from phalanx.export.portable_lowering import lower_portable
 from phalanx.export.program_mesh import DeclaredMesh
 from phalanx.export.safety_checks import DisabledSafetyCheck
@@ -94,12 +97,12 @@ def export(
     platforms, disabled = _check_platforms(platforms), _check_disabled(disabled_checks)
 
     def exporter(*args: Any, **kwargs: Any) -> Exported:
-        if mesh is None:
-            return export_traced(trace(*args, **kwargs))
-        with use_mesh(mesh.abstract_mesh):
-            return export_traced(trace(*args, **kwargs))
+        with nullcontext() if mesh is None else use_mesh(mesh.abstract_mesh):
+            with watch_mesh_sizes() as reads:
+                traced = trace(*args, **kwargs)
+            return export_traced(traced, reads.lines)
 
-    def export_traced(traced: Traced) -> Exported:
+    def export_traced(traced: Traced, sizes_read: Mapping[Any, str]) -> Exported:
         if traced.is_open:
             raise TraceError(
                 f"export of {traced.fun_name}",
@@ -107,7 +110,7 @@ def export(
                 got="one that closes over a value of an enclosing transformation",
                 fix="pass that value as an argument",
             )
-        return _export(traced, platforms, disabled, mesh=mesh)
+        return _export(traced, platforms, disabled, mesh=mesh, sizes_read=sizes_read)
 
     return exporter
 
@@ -165,6 +168,7 @@ def _export(
     disabled: tuple[DisabledSafetyCheck, ...],
     parameters: Sequence[str] = (),
     mesh: Mesh | AbstractMesh | None = None,
+    sizes_read: Mapping[Any, str] = MappingProxyType({}),
 ) -> Exported:
     """Lower a traced function. `parameters` names its parameters where its signature does not, as for a derivative."""
     traced = traced.resolve_auto()
@@ -232,16 +236,18 @@ def _export(
         module_kept_var_idx=portable.kept,
         parameters=tuple(parameters or signature_names),
         constraints=tuple(next((d.scope.texts for a in in_avals for d in a.shape if is_symbolic(d)), ())),
-        mesh_axes=_find_mesh_axes(program, [*in_stored, *out_stored], portable.meshes),
+        mesh_axes=_find_mesh_axes(program, [*in_stored, *out_stored], portable.meshes, sizes_read),
         # The derivative is traced and lowered at its first use; most exports are never differentiated.
         _get_vjp=functools.cache(
-            lambda: _export_vjp(name, program, in_shardings, out_shardings, platforms, disabled, [*paths, *cotangents])
+            lambda: _export_vjp(
+                name, program, in_shardings, out_shardings, platforms, disabled, [*paths, *cotangents], sizes_read
+            )
         ),
     )
 
 
 def _find_mesh_axes(
-    program: Jaxpr, stored: Sequence[StoredSharding], declared: Sequence[DeclaredMesh]
+    program: Jaxpr, stored: Sequence[StoredSharding], declared: Sequence[DeclaredMesh], sizes_read: Mapping[Any, str]
 ) -> tuple[ProgramAxis, ...] | None:
     """The axes of the one mesh that all shardings of a program name, and what fixes their sizes; None otherwise."""
     equations = [eqn for jaxpr in iterate_jaxprs(program) for eqn in jaxpr.eqns]
@@ -255,7 +261,8 @@ def _find_mesh_axes(
         or any(e.nr_devices > 1 and e.mesh_axes is None for e in calls)
     ):
         return None
-    fixed = {axis.name: axis.fixed_by for e in calls for axis in e.mesh_axes or () if axis.fixed_by is not None}
+    fixed = {**sizes_read}
+    fixed |= {axis.name: axis.fixed_by for e in calls for axis in e.mesh_axes or () if axis.fixed_by is not None}
     for eqn in equations:
         if eqn.primitive is shard_map_p:
             fixed |= dict.fromkeys(eqn.params["mesh"].axis_names, f"shard_map at {_format_line(eqn.source)}")
@@ -276,6 +283,7 @@ def _export_vjp(
     platforms: tuple[str, ...],
     disabled: tuple[DisabledSafetyCheck, ...],
     parameters: Sequence[str],
+    sizes_read: Mapping[Any, str],
 ) -> Exported:
     """Export the pullback of `program` as a function of its flat arguments followed by the flat cotangents.
 
@@ -304,4 +312,5 @@ def _export_vjp(
         ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
         for a, s in zip(avals, [*in_shardings, *out_shardings], strict=True)
     ]
-    return _export(jit(backward, out_shardings=tuple(in_shardings)).trace(*shapes), platforms, disabled, parameters)
+    traced = jit(backward, out_shardings=tuple(in_shardings)).trace(*shapes)
+    return _export(traced, platforms, disabled, parameters, sizes_read=sizes_read)
