@@ -1,8 +1,8 @@
 """The `@bench` decorator, and the clock that runs both systems in alternation.
 
 A workload is a function of the module under test and, if it has sizes, of a size. It does its preparation and returns
-the object to measure: a callable or a `Timed` (a time), a `Script` (a fresh process), or a `Value`. Each round
-measures both systems in alternating order. A ratio is the median of the rounds' ratios, so that a machine that
+the object to measure: a callable or a `Timed` (a time), a `Script` (a fresh process), a `Clocked`, or a `Value`. Each
+round measures both systems in alternating order. A ratio is the median of the rounds' ratios, so that a machine that
 becomes slower or faster during the run affects both sides. Properties that a process settles by chance (heap layout,
 placement of threads) are measured in several processes, one per round. While the rounds do not decide whether a bound
 holds, more are measured.
@@ -55,6 +55,13 @@ class Value:
     """A number that needs no clock, such as a count of operations."""
 
     number: float
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """A function that measures by itself, such as in other processes, and returns seconds."""
+
+    measure: Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -191,12 +198,14 @@ class Sampler:
 
     def __init__(self, system: str, subject: Any, unit: str, effort: Effort) -> None:
         self.system, self.unit = system, unit
-        self.subject = subject if isinstance(subject, Timed | Script | Value) else Timed(subject)
+        self.subject = subject if isinstance(subject, Timed | Script | Value | Clocked) else Timed(subject)
         self.loops, self.seconds = 1, 0.0
         if isinstance(self.subject, Timed):
             self._calibrate(effort)
         if isinstance(self.subject, Script):
             run_script(self.subject.source)
+        if isinstance(self.subject, Clocked):
+            self.subject.measure()
 
     def _calibrate(self, effort: Effort) -> None:
         """Warm up, then choose how many calls make one sample."""
@@ -228,6 +237,8 @@ class Sampler:
         """Measure once, in the workload's unit."""
         if isinstance(self.subject, Value):
             return float(self.subject.number)
+        if isinstance(self.subject, Clocked):
+            return self.subject.measure() * UNITS[self.unit]
         if isinstance(self.subject, Script):
             if self.subject.memory:
                 return float(run_script(self.subject.source + _PEAK_MEMORY)[1].split()[-1]) / 1024

@@ -1,51 +1,109 @@
-"""Programs over several processes: what the watch for failures costs beside the peer's own runtime."""
+"""Programs over several processes: what the watch for failures costs beside the peer's own runtime.
+
+Both systems run in the same two processes, in alternation, so that load and the placement of threads affect both alike.
+"""
 
 from __future__ import annotations
 
-from benchmarks.harness import Row, Script, bench
+import functools
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.harness import Clocked, Row, bench
 
 CALLS = Row("compiled call with 8 arrays over two processes of 2 CPU devices")
 
-_TWO_PROCESSES = """
-import os, socket
-with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    address = "127.0.0.1:%d" % probe.getsockname()[1]
-os.environ["{system}_NUM_CPU_DEVICES"] = "2"
-number = int(os.fork() == 0)
-import time
+# Reads "system number_of_calls collectives" and prints the seconds of the fastest of several batches, per call.
+_PROCESS = """
+import functools, importlib, os, sys, time
 import numpy as np
-import {module} as xp
-import {module}.numpy as jnp
-xp.distributed.initialize(address, 2, number)
-mesh = xp.sharding.Mesh(np.array(xp.devices()), ("rows",))
-rows = xp.sharding.NamedSharding(mesh, xp.sharding.PartitionSpec("rows"))
-put = lambda x: xp.make_array_from_callback(x.shape, rows, lambda index: x[index])
-tree = [put(np.ones((4, 4), np.float32)) for _ in range(8)]
-{function}
-best = 1e9
-for _ in range(20):
-    start = time.perf_counter()
-    for _ in range({calls}):
-        tree = f(tree)
-    xp.block_until_ready(tree)
-    best = min(best, (time.perf_counter() - start) / {calls})
-if number == 1:
-    xp.distributed.shutdown()
-    os._exit(0)
-print(best)
-xp.distributed.shutdown()
-os.wait()
+number, addresses = int(sys.argv[1]), dict(zip(sys.argv[2::2], sys.argv[3::2]))
+start = {}
+for system, address in addresses.items():
+    xp = importlib.import_module(system)
+    importlib.import_module(system + ".numpy")
+    xp.distributed.initialize(address, 2, number)
+    mesh = xp.sharding.Mesh(np.array(xp.devices()), ("rows",))
+    rows = xp.sharding.NamedSharding(mesh, xp.sharding.PartitionSpec("rows"))
+    ones = np.ones((4, 4), np.float32)
+    start[system] = [xp.make_array_from_callback((4, 4), rows, lambda index: ones[index]) for _ in range(8)]
+
+@functools.cache
+def compiled(system, collectives):
+    xp = sys.modules[system]
+    return xp.jit(lambda tree: [x - xp.numpy.mean(x) if i < collectives else x + 1 for i, x in enumerate(tree)])
+
+for line in sys.stdin:
+    system, calls, collectives = line.split()
+    f, calls, wait, best = compiled(system, int(collectives)), int(calls), sys.modules[system].block_until_ready, 1e9
+    wait(f(start[system]))
+    for _ in range(5):
+        tree, begin = start[system], time.perf_counter()
+        for _ in range(calls):
+            tree = f(tree)
+        wait(tree)
+        best = min(best, (time.perf_counter() - begin) / calls)
+    print("seconds", best, flush=True)
+os._exit(0)
 """
 
-for name, at_most, function, calls in (
-    ("without communication", 1.05, "f = xp.jit(lambda tree: [x + 1 for x in tree])", 1000),
-    ("with an all-reduce", 1.05, "f = xp.jit(lambda tree: [x - jnp.mean(x) for x in tree])", 20),
-):
 
-    @bench(unit="us", row=CALLS, at_most=at_most, name=f"call over processes {name}")
-    def call_over_processes(xp, function=function, calls=calls):
-        """The seconds that the first of the processes prints."""
-        system = xp.__name__.upper()
-        source = _TWO_PROCESSES.format(system=system, module=xp.__name__, function=function, calls=calls)
-        return Script(source, prints=True)
+class _Pair:
+    """Two processes that make the same calls, and end with this one."""
+
+    def __init__(self, systems: tuple[str, ...]):
+        addresses = [word for system in systems for word in (system, _unused_address())]
+        environment = os.environ | {f"{system.upper()}_NUM_CPU_DEVICES": "2" for system in systems}
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", _PROCESS, str(number), *addresses],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                text=True,
+            )
+            for number in range(2)
+        ]
+
+    def time_calls(self, system: str, calls: int, collectives: int) -> float:
+        """The seconds of a call in the first process."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{system} {calls} {collectives}\n")
+            process.stdin.flush()
+        first, _ = map(_read_seconds, self._processes)
+        return first
+
+
+def _read_seconds(process: subprocess.Popen[str]) -> float:
+    """The next number that a process prints; Gloo prints lines of its own."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        label, _, seconds = line.partition(" ")
+        if label == "seconds":
+            return float(seconds)
+    raise RuntimeError(f"a process of the pair ended with {process.wait()}")
+
+
+def _unused_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@functools.cache
+def _start_pair(*systems: str) -> _Pair:
+    return _Pair(systems)
+
+
+@bench(
+    unit="us", row=CALLS, at_most=(1.05, 1.05), sizes=(0, 8), processes=2, name="call with collectives over processes"
+)
+def call_over_processes(xp: Any, collectives: int) -> Clocked:
+    """Calls of which `collectives` of the 8 results need an all-reduce."""
+    pair = _start_pair(*dict.fromkeys((xp.__name__, "phalanx", "jax")))
+    return Clocked(lambda: pair.time_calls(xp.__name__, 10 if collectives else 300, collectives))

@@ -1,4 +1,7 @@
-"""A training loop in which one process fails: `failing_program.py SCENARIO VICTIM HEARTBEAT`, under `phalanx launch`."""
+"""A training loop in which one process fails, under `phalanx launch`.
+
+`failing_program.py SCENARIO VICTIM HEARTBEAT ADDRESS`, where the address is that of a second program.
+"""
 
 import contextlib
 import os
@@ -86,10 +89,26 @@ def main(scenario):
         x.block_until_ready()
 
 
+def initialize_again():
+    """After the loss of the coordination service, over which the processes would find each other."""
+    number, count = phalanx.process_index(), phalanx.process_count()
+    try:
+        phalanx.distributed.initialize()
+    except phalanx.errors.ArgumentError as error:
+        print(f"refused {error}".replace("\n", " "), flush=True)
+    phalanx.distributed.initialize(sys.argv[4], count, number)
+    mesh = Mesh(np.array(phalanx.devices()), ("x",))
+    x = phalanx.device_put(np.ones(phalanx.device_count(), np.float32), NamedSharding(mesh, P("x")))
+    print(f"again {float(phalanx.jit(jnp.sum)(x))}", flush=True)
+    phalanx.distributed.shutdown()
+
+
 if __name__ == "__main__":
     VICTIM, HEARTBEAT = int(sys.argv[2]), float(sys.argv[3])
     try:
         main(sys.argv[1])
     except phalanx.errors.ProcessFailure as error:
         print(f"noticed {time.time()} {error.kind} {error.process}", flush=True)
+        if error.kind == "coordinator":
+            initialize_again()
         raise

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.distributed import failing_sequence
-from tests.distributed.process_group import launch
+from tests.distributed.process_group import free_address, launch
 
 PROGRAM = Path(__file__).with_name("failing_program.py")
 PATIENT = 60.0  # a heartbeat timeout that no process of a busy machine misses
@@ -78,7 +78,7 @@ def run(name):
     # A stopped or stuck process does not end by itself; the others need the heartbeat timeout to notice a dead one.
     grace = "1" if name.split()[0] in ("stopped", "stuck") else str(scenario.heartbeat + LATE)
     options = ["-n", scenario.processes, "--devices", scenario.devices, "--grace", grace]
-    return launch(options, [PROGRAM, name.split()[0], scenario.victim, scenario.heartbeat])
+    return launch(options, [PROGRAM, name.split()[0], scenario.victim, scenario.heartbeat, free_address()])
 
 
 def run_sequence(name, folder):
@@ -131,6 +131,17 @@ def test_a_process_inside_its_only_device_prints_the_failure_and_ends(runs):
     assert re.search(rf"^\[1\] It ended this process, which was at {HERE} \(\w+\), inside jaxlib\.$", output, re.M), (
         output
     )
+
+
+def test_processes_form_another_program_after_the_loss_of_the_service(runs):
+    done = runs["coordinator"].result()
+    for process in (0, 1):
+        assert re.findall(rf"^\[{process}\] (?:refused|again) (.*)$", done.stdout, re.M) == [
+            "distributed.initialize, after the loss of the coordination service: expected coordinator_address, "
+            "num_processes, process_id of the program that the remaining processes form, got none, and the environment "
+            "describes the program that has failed.   Fix: number these processes from 0 and choose an unused port.",
+            "4.0",
+        ], done.stdout + done.stderr
 
 
 def test_different_programs_are_an_error_before_they_run(runs):
