@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import os
+import subprocess
 import sys
 import threading
 
@@ -256,6 +258,31 @@ def test_without_tensorstore_the_extra_is_named(tmp_path, monkeypatch):
         "checkpoint.save: expected the package tensorstore, which reads and writes the files, got an installation without "
         "it.\n  Fix: pip install 'phalanx[checkpoint]'."
     )
+
+
+def test_the_call_leaves_the_import_of_tensorstore_to_the_thread_that_writes(tmp_path):
+    """The import takes a third of a second, in which a training step would wait."""
+    program = """
+import sys
+import numpy as np
+from phalanx import checkpoint
+from phalanx.checkpoint import saving
+write = saving._write_step
+def check_and_write(*args):
+    print("tensorstore" in sys.modules)
+    write(*args)
+    print("tensorstore" in sys.modules)
+saving._write_step = check_and_write
+checkpoint.save(sys.argv[1], {"n": np.ones(1)})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("False\nTrue\n", "")
+    assert checkpoint.steps(tmp_path) == [0]
 
 
 def test_the_package_is_a_function_for_code_that_tells_functions_from_modules():

@@ -8,6 +8,7 @@ the step, not from the database, and treats an absent chunk as damage. Called by
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,21 +26,30 @@ _ZARR_DTYPES = frozenset(
 )
 
 
+def check_tensorstore(where: str) -> None:
+    """Check that tensorstore is installed, without the third of a second that the import takes.
+
+    Raises:
+      MissingExtraError: it is not.
+    """
+    if importlib.util.find_spec("tensorstore") is None:
+        raise MissingExtraError(
+            where,
+            expected="the package tensorstore, which reads and writes the files",
+            got="an installation without it",
+            fix="pip install 'phalanx[checkpoint]'",
+        )
+
+
 def import_tensorstore(where: str) -> Any:
     """Import tensorstore.
 
     Raises:
       MissingExtraError: it is not installed.
     """
-    try:
-        import tensorstore
-    except ModuleNotFoundError:  # and not an interrupted import
-        raise MissingExtraError(
-            where,
-            expected="the package tensorstore, which reads and writes the files",
-            got="an installation without it",
-            fix="pip install 'phalanx[checkpoint]'",
-        ) from None
+    check_tensorstore(where)
+    import tensorstore
+
     return tensorstore
 
 

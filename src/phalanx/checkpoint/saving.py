@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from phalanx.checkpoint.array_store import create_array, import_tensorstore, merge_databases, to_stored
+from phalanx.checkpoint.array_store import check_tensorstore, create_array, merge_databases, to_stored
 from phalanx.checkpoint.checkpoint_errors import CheckpointSaveError
 from phalanx.checkpoint.leaf_records import LeafMetadata, StepDocument, copy_json, describe_leaf, digest
 from phalanx.checkpoint.named_leaves import NamedLeaf, describe_structure, flatten_named
@@ -331,7 +331,7 @@ def _choose_step(run: Run, step: int | None, where: str) -> int:
 def _check_arguments(
     path: str | os.PathLike[str], tree: PyTree, step: Any, keep: Any, metadata: Any, where: str
 ) -> _Request:
-    import_tensorstore(where)
+    check_tensorstore(where)
     rules = as_keep(keep, where)
     user = copy_json(metadata, f"{where}, metadata")
     wanted = None if step is None else parse_step(step, where)

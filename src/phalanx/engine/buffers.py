@@ -229,7 +229,8 @@ def shards(buffer: Buffer, *, exposed: bool = False) -> list[Buffer]:
     """List this process's single-device buffers of an array, in its sharding's order, without copying.
 
     jaxlib tries to import jax for each shard on the way. If jax is not installed, each attempt searches all folders of
-    `sys.path`; an import hook ends the search early.
+    `sys.path`; an import hook ends the search early. Where jax is installed, the first attempt has to succeed: jaxlib
+    keeps its result, and a program that imports jax later would have arrays without an abstract value.
 
     Args:
       buffer: the array.
