@@ -48,6 +48,7 @@ SCENARIOS = {
     # The message that it receives is larger than that of its own collective, for which Gloo would end the process.
     "colliding": Scenario(1, PATIENT, "order", "to launch step as number .*, got a launch of "),
     "colliding alone": Scenario(1, PATIENT, "order", "to launch step as number .*, got a launch of ", devices=1),
+    "colliding-longer": Scenario(1, PATIENT, "order", "to launch step as number .*, got a launch of ", devices=1),
     "coordinator": Scenario(
         0,
         PATIENT,
@@ -61,7 +62,7 @@ SCENARIOS = {
 SCENARIOS |= {
     f"{name} of three": scenario._replace(processes=3)
     for name, scenario in SCENARIOS.items()
-    if name not in ("killed of three", "killed", "colliding alone")
+    if name not in ("killed of three", "killed", "colliding alone", "colliding-longer")
 }
 SLOW = [name for name in SCENARIOS if name.endswith(" of three") and name != "killed of three"]
 # In a sequence of exchanges beside the launches: the kind of the failure, and what the other process says about it.
@@ -116,15 +117,16 @@ def test_the_failure_of_a_process_is_raised_in_all_others(name, runs):
     assert "fatal errors" not in output and "terminate called" not in output
 
 
-def test_a_process_that_gloo_would_end_raises_too(runs):
-    output = runs["colliding"].result().stdout + runs["colliding"].result().stderr
+@pytest.mark.parametrize("program", ["colliding", "colliding-longer"])
+def test_a_process_that_gloo_would_end_raises_too(program, runs):
+    output = runs[program].result().stdout + runs[program].result().stderr
     assert re.search(r"^\[1\] noticed [\d.]+ order 0$", output, re.M), output
     assert re.search(
         r"^\[1\] \S+ProcessFailure: launch \d+ of process 1, \S+: expected process 0 to launch ", output, re.M
     )
 
 
-def test_a_process_inside_its_only_device_prints_the_failure_and_ends(runs):
+def test_a_process_inside_a_tiny_program_on_its_only_device_prints_the_failure_and_ends(runs):
     output = runs["colliding alone"].result().stderr
     error = r"^\[1\] \S+ProcessFailure: launch \d+ of process 1, \S+: expected process 0 to launch "
     assert re.search(error, output, re.M), output
