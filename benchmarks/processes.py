@@ -14,6 +14,8 @@ from typing import Any
 
 from benchmarks.harness import Clocked, Row, bench
 
+_SYSTEMS = ("phalanx", "jax")
+
 CALLS = Row("compiled call with 8 arrays over two processes of 2 CPU devices")
 
 # Reads "system number_of_calls collectives" and prints the seconds of the fastest of several batches, per call.
@@ -54,9 +56,9 @@ os._exit(0)
 class _Pair:
     """Two processes that make the same calls, and end with this one."""
 
-    def __init__(self, systems: tuple[str, ...]):
-        addresses = [word for system in systems for word in (system, _unused_address())]
-        environment = os.environ | {f"{system.upper()}_NUM_CPU_DEVICES": "2" for system in systems}
+    def __init__(self) -> None:
+        addresses = [word for system in _SYSTEMS for word in (system, _unused_address())]
+        environment = os.environ | {f"{system.upper()}_NUM_CPU_DEVICES": "2" for system in _SYSTEMS}
         self._processes = [
             subprocess.Popen(
                 [sys.executable, "-c", _PROCESS, str(number), *addresses],
@@ -95,9 +97,7 @@ def _unused_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-@functools.cache
-def _start_pair(*systems: str) -> _Pair:
-    return _Pair(systems)
+_pair = functools.cache(_Pair)  # one for both systems
 
 
 @bench(
@@ -105,5 +105,5 @@ def _start_pair(*systems: str) -> _Pair:
 )
 def call_over_processes(xp: Any, collectives: int) -> Clocked:
     """Calls of which `collectives` of the 8 results need an all-reduce."""
-    pair = _start_pair(*dict.fromkeys((xp.__name__, "phalanx", "jax")))
+    pair = _pair()
     return Clocked(lambda: pair.time_calls(xp.__name__, 10 if collectives else 300, collectives))

@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -168,7 +167,8 @@ def _export(
     disabled: tuple[DisabledSafetyCheck, ...],
     parameters: Sequence[str] = (),
     mesh: Mesh | AbstractMesh | None = None,
-    sizes_read: Mapping[Any, str] = MappingProxyType({}),
+    *,
+    sizes_read: Mapping[Any, str],
 ) -> Exported:
     """Lower a traced function. `parameters` names its parameters where its signature does not, as for a derivative."""
     traced = traced.resolve_auto()

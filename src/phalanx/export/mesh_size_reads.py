@@ -17,9 +17,8 @@ from typing import Any
 
 from phalanx.core import current_scope, state_extra
 from phalanx.engine import is_internal
-from phalanx.sharding import AbstractMesh
+from phalanx.sharding.mesh import NamedAxes
 
-_AXES = AbstractMesh.__mro__[1]  # the base class of `Mesh` and `AbstractMesh`
 _ATTRIBUTES = ("shape", "shape_tuple", "size", "axis_sizes", "devices", "device_ids", "flat_devices")
 _lock = threading.RLock()  # while one thread exports, the reads of others pass through unrecorded
 
@@ -42,18 +41,18 @@ def watch_mesh_sizes() -> Iterator[MeshSizeReads]:
     """Record the mesh sizes that the user's code reads on this thread inside a `with` block."""
     reads = MeshSizeReads()
     with _lock:
-        held = {name: vars(_AXES).get(name) for name in _ATTRIBUTES}
+        held = {name: vars(NamedAxes).get(name) for name in _ATTRIBUTES}
         for name, attribute in held.items():
-            setattr(_AXES, name, _WatchedAttribute(name, attribute))
+            setattr(NamedAxes, name, _WatchedAttribute(name, attribute))
         try:
             with state_extra(mesh_size_reads=reads):
                 yield reads
         finally:
             for name, attribute in held.items():
                 if attribute is None:
-                    delattr(_AXES, name)
+                    delattr(NamedAxes, name)
                 else:
-                    setattr(_AXES, name, attribute)
+                    setattr(NamedAxes, name, attribute)
 
 
 class _WatchedAttribute:

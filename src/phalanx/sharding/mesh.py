@@ -55,7 +55,7 @@ class AxisType(enum.Enum):
 
 
 def _axes_of_type(kind: AxisType) -> cached_property[tuple[AxisName, ...]]:
-    def axes(mesh: _Axes) -> tuple[AxisName, ...]:
+    def axes(mesh: NamedAxes) -> tuple[AxisName, ...]:
         return tuple([name for name, of in zip(mesh.axis_names, mesh.axis_types, strict=True) if of is kind])
 
     axes.__doc__ = f"Names of the axes of type {kind!r}."
@@ -70,7 +70,7 @@ def _are_all_of_type(*kinds: AxisType) -> property:
     )
 
 
-class _Axes:
+class NamedAxes:
     """Named axes with sizes and types: the base class of `Mesh` and `AbstractMesh`."""
 
     axis_names: tuple[AxisName, ...]
@@ -160,7 +160,7 @@ class AbstractDevice:
 
 
 @api_boundary_class
-class AbstractMesh(_Axes):
+class AbstractMesh(NamedAxes):
     """The shape of a mesh without its devices: sufficient for tracing and for writing shardings, not for placing data.
 
     Args:
@@ -247,7 +247,7 @@ class AbstractMesh(_Axes):
 
 
 @api_boundary_class
-class Mesh(_Axes):
+class Mesh(NamedAxes):
     """An n-dimensional array of devices with one named axis per dimension.
 
     Args:
