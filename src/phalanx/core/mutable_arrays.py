@@ -31,7 +31,7 @@ from phalanx.tree import register_pytree_node, tree_flatten, tree_leaves, tree_u
 if TYPE_CHECKING:
     from phalanx.typing import ArrayLike
 
-Index = Any  # what may stand in x[...]
+Index = Any  # an index in x[...]
 Change = Callable[[Any, Any], Any]
 
 

@@ -303,7 +303,7 @@ def _check_numbers(num_processes: object, process_id: object) -> None:
 def _choose_local_devices(
     given: int | Sequence[int] | None, local_process_id: int | None, environ: Mapping[str, str]
 ) -> tuple[int, ...] | None:
-    """The GPUs of this process, by their numbers among those that it sees; None for all."""
+    """The GPUs of this process, by their numbers among the visible ones; None for all."""
     if given is None and (text := read_option_variable("local_device_ids")):
         given = [int(number) for number in text.split(",")]
     if given is not None:

@@ -218,7 +218,7 @@ def _start_cuda(settings: Settings) -> Client:
 
 
 def abandon_clients() -> None:
-    """Forget the clients of a distributed program that has failed, so that those of another one may be started."""
+    """Forget the clients of a distributed program that has failed, so that another one may be started."""
     with _Clients.lock:
         # They are kept, because their destructors would wait for collectives that cannot end.
         _Clients.abandoned.append((_Clients.settings.cluster, dict(_Clients.started)))

@@ -290,7 +290,7 @@ class FailureWatch:
         for process in set(processes) - set(self._lost):
             failure = self._failure
             if failure is None or failure["process"] != process:
-                failure = _describe_failure(process, _FIRST_RECORD, "left", "none of them", "be among those that go on")
+                failure = _describe_failure(process, _FIRST_RECORD, "left", "none of them", "be among the survivors")
             self._lost[process] = failure
         # The thread of the watch may be walking through the dictionary.
         self._seen = {process: seen for process, seen in self._seen.items() if process not in self._lost}

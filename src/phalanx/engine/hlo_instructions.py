@@ -22,7 +22,7 @@ class Instruction(NamedTuple):
     Args:
       type: the type of its result, without layouts.
       opcode: such as "fusion" or "all-gather-start".
-      operand_text: what stands in parentheses after the opcode, without layouts.
+      operand_text: the text in parentheses after the opcode, without layouts.
       rest: the complete line after "=", with attributes and metadata.
       is_root: whether its result is that of the computation.
     """

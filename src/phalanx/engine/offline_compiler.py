@@ -29,7 +29,7 @@ from phalanx.engine.custom_call_partitioner import HloSharding, OpSharding, Part
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.mlir import ir
 
-# XLA for CPUs keeps values of bfloat16 as float32 and sends them so, but keeps those of float16. A program for
+# XLA for CPUs keeps values of bfloat16 as float32 and sends them so, but keeps float16 as it is. A program for
 # accelerators, which keep both, is therefore compiled with float16 in the place of bfloat16. Nothing runs it.
 _BFLOAT16, _FLOAT16 = (re.compile(rf"(?<=[x<]){name}(?=[>,])") for name in ("bf16", "f16"))
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         extract as extract,
         filters as filterlib,  # noqa: F401
         filters as filters,
+        graphlib as graph,  # noqa: F401
         graphlib as graphlib,
         helpers as helpers,
         initializers as initializers,
@@ -105,7 +106,6 @@ if TYPE_CHECKING:
         set_metadata as set_metadata,
         split as split,
         split_context as split_context,
-        split_merge as graph,  # noqa: F401
         split_state as split_state,
         state as state,
         states as statelib,  # noqa: F401
@@ -359,7 +359,7 @@ _MODULES = {
     "compat": "phalanx.nnx.compat",
     "filters": "phalanx.nnx.filters",
     "filterlib": "phalanx.nnx.filters",
-    "graph": "phalanx.nnx.graphlib.split_merge",
+    "graph": "phalanx.nnx.graphlib",
     "graphlib": "phalanx.nnx.graphlib",
     "extract": "phalanx.nnx.extract",
     "helpers": "phalanx.nnx.helpers",

@@ -1,4 +1,4 @@
-"""`zeros_init` and `ones_init`, which only `nnx.initializers` has; its other names are those of `nn.initializers`."""
+"""`zeros_init` and `ones_init`, which only `nnx.initializers` has beside the names of `nn.initializers`."""
 
 from __future__ import annotations
 

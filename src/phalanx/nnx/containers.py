@@ -86,7 +86,7 @@ class List(Module, MutableSequence):
     def _replace(self, elements: list[Any]) -> None:
         for i in reversed(range(len(elements), len(self))):
             self.__delattr__(i)  # type: ignore[arg-type]
-        # Marks belong to elements, which move, while those of other objects belong to the name of an attribute.
+        # Marks belong to elements, which move, while marks of other objects belong to the name of an attribute.
         kept = {name: mark for name, mark in self._marks.items() if type(name) is not int}
         if len(kept) < len(self._marks):
             self._marks = kept

@@ -54,7 +54,7 @@ def var_defaults(*, hijax: bool | None = None, ref: bool | None = None) -> Any:
     """Set the defaults of the arguments `hijax` and `ref` of variables: at once, for a `with` block, or for a function.
 
     Args:
-      hijax, ref: the defaults; those that are None are left as they are.
+      hijax, ref: the defaults; None leaves one as it is.
 
     Returns:
       A context manager, also a decorator; without arguments, the current defaults as a mapping.

@@ -67,7 +67,7 @@ def list_candidates(
 
     Args:
       avals: the types of the arguments.
-      state: the numbers of those that are state. Without any, each group in turn is tried as the data.
+      state: the numbers of the state. Without any, each group in turn is tried as the data.
       groups: the numbers of the leaves of each argument.
       mesh: the sizes of the axes by name.
 

@@ -82,7 +82,7 @@ class _Milp:
         self.costs: list[float] = []
         self.is_integer: list[bool] = []
         self.upper: list[float] = []
-        self._rows: dict[tuple[Sequence[tuple[int, float]], float, float], None] = {}  # without those that are equal
+        self._rows: dict[tuple[Sequence[tuple[int, float]], float, float], None] = {}  # without duplicates
         self._solved = solved
 
     def add_variable(self, cost: float = 0.0, is_integer: bool = True, upper: float = 1.0) -> int:

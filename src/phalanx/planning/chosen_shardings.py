@@ -1,4 +1,4 @@
-"""The shardings that AUTO stands for in one program, with the plans of all candidates."""
+"""The shardings that AUTO chose in one program, with the plans of all candidates."""
 
 from __future__ import annotations
 

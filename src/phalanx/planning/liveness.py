@@ -1,6 +1,6 @@
 """The buffers that are live while a compiled program runs, and which of them make up its peak.
 
-The instructions of a scheduled HLO module stand in the order in which they run. A buffer is live from the instruction
+The instructions of a scheduled HLO module are in the order in which they run. A buffer is live from the instruction
 that writes it to the last one that reads it. Most instructions write a buffer for each array of their result. The
 others forward buffers of their operands, as tuples do, or write into them, as loops do to their state. A called
 computation is at its own peak while its caller waits for it; its results are buffers of the caller.
@@ -194,7 +194,7 @@ def _types_before(of: Instruction, computation: Computation) -> int:
 
 
 def _num_sent(start: Instruction, computation: Computation) -> int:
-    """The number of operands that stand before the results in the result of an asynchronous operation."""
+    """The number of operands before the results in the result of an asynchronous operation."""
     sent = sum(len(flatten_type(computation[x].type)) for x in start.operands)
     is_listed = start.opcode != "copy-start" and len(flatten_type(start.type)) > sent
     return sent if is_listed else 0

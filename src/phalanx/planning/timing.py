@@ -49,7 +49,7 @@ class TimeEstimate:
       compute: of all operations on the device, one after the other.
       communication: of all collectives.
       exposed: of the collectives, as far as nothing overlaps with them in the compiled program.
-      operations: those that take time, in program order.
+      operations: the ones that take time, in program order.
 
     Examples:
       >>> TimeEstimate(2.0, 1.0, 0.5, ()).step

@@ -35,7 +35,7 @@ def infer_result_types(primitive: Primitive, avals: Sequence[ShapedArray], param
     """The result types of an operation with at least one operand whose type has a sharding.
 
     Raises:
-      ShardingError: the operands are on different meshes, or their shardings do not determine those of the results.
+      ShardingError: the operands are on different meshes, or their shardings do not determine the result shardings.
     """
     sharding = next(a.type_sharding for a in avals if a.type_sharding is not None)
     _check_one_mesh(primitive.name, avals, sharding.mesh)

@@ -107,7 +107,7 @@ class RowMap(Jit):
         return super()._call(args, kwargs)
 
     def _dynamic(self, items: Sequence[Any]) -> tuple:
-        """The items, one for each positional argument, without those of static arguments."""
+        """The items, one for each positional argument, static arguments excluded."""
         return tuple(x for i, x in enumerate(items) if i not in self._signature.static_argnums)
 
     def _available(self) -> list:

@@ -129,7 +129,7 @@ class ToNNX(Module):
         return get_collections(State.from_flat_path(self._get_variables().items()), to_linen)
 
     def _set_collections(self, collections: Mapping[str, Any]) -> None:
-        """Set variables from Linen's, and create those that are new."""
+        """Set variables from Linen's, and create new ones."""
         new: dict[Path, Variable] = {}
         for collection, variables in collections.items():
             for path, value in flatten_mapping(variables).items():

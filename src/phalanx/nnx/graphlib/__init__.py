@@ -49,14 +49,12 @@ from phalanx.nnx.graphlib.split_merge import (
     pop as pop,
     recursive_map as recursive_map,
     set_attributes as set_attributes,
-    set_metadata as set_metadata,
     split as split,
     state as state,
     unflatten as unflatten,
     unpack as unpack,
     update as update,
     variables as variables,
-    with_vars as with_vars,
 )
 from phalanx.nnx.graphlib.states import (
     FlatState as FlatState,
@@ -75,3 +73,4 @@ from phalanx.nnx.graphlib.states import (
     to_flat_state as to_flat_state,
     to_pure_dict as to_pure_dict,
 )
+from phalanx.nnx.graphlib.variable_metadata import set_metadata as set_metadata, with_vars as with_vars

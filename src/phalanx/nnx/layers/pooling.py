@@ -57,7 +57,7 @@ def pool(
     padding = canonical_padding("nnx.pool, argument padding", padding, ndim)
     if not isinstance(padding, str):
         padding = ((0, 0),) * lead + padding + ((0, 0),)
-    # A window has an extent in every dimension: 1 in those of the batch and of the channels, which are not reduced.
+    # A window has an extent in every dimension: 1 for the batch and the channels, which are not reduced.
     ones = (1,) * lead
     return lax.reduce_window(inputs, init, reduce_fn, (*ones, *window_shape, 1), (*ones, *strides, 1), padding)
 

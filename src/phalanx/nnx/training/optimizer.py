@@ -117,8 +117,8 @@ class Optimizer(Pytree):
 
         Args:
           model: the model.
-          grads: the gradients with respect to the variables `wrt`, as returned by `nnx.grad`. Those of other variables
-            are ignored.
+          grads: the gradients with respect to the variables `wrt`, as returned by `nnx.grad`. Gradients of other
+            variables are ignored.
           **kwargs: extra arguments of `tx.update`: arrays, states, and functions such as the `value_fn` of a line
             search.
 

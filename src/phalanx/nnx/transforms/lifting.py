@@ -105,7 +105,7 @@ register_pytree_with_keys(
 
 
 def is_pure(x: object) -> bool:
-    """Whether a value stands for a module inside a transformation."""
+    """Whether a value represents a module inside a transformation."""
     return type(x) is PureModule
 
 
@@ -353,7 +353,7 @@ class InnerModules:
                 self._containers += [(y, tuple(y)) for y in ((x,) if isinstance(x, list) else (x, x.values()))]
 
     def pure_modules(self, values: Sequence[Any]) -> Iterator[PureModule]:
-        """The modules with these values of all variables, followed by those of the other arrays."""
+        """The modules with these values of all variables, followed by the other arrays."""
         return make_pure_modules(self._definition, self._sizes, values)
 
     def current_arrays(self, where: str) -> list[Any]:

@@ -58,7 +58,7 @@ def bind_keywords(f: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tup
       args, kwargs: its arguments.
 
     Returns:
-      The positional arguments, and those that can only be passed by keyword.
+      The positional and the keyword-only arguments.
     """
     if not kwargs:
         return args, kwargs

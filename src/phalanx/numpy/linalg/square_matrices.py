@@ -270,7 +270,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Axis = None) -> Array:
             "linalg.tensorsolve",
             expected=f"leading dimensions {y.shape} of a, as of b",
             got=x.shape,
-            fix="name the axes of a that are those of the solution",
+            fix="name the axes of a that the solution has",
         )
     return reshape(solve(reshape(x, (-1, math.prod(rest))), reshape(y, (-1,))), rest)
 
