@@ -297,6 +297,10 @@ def test_stages_show_the_arguments_as_states_and_the_compiled_one_updates():
     assert compiled.runtime_executable() is not None and lowered.compiler_ir() is not None
     made = nnx.jit(lambda: {"m": Model()}).lower()
     assert made.out_info["m"].layers[1].b.shape == (3,)
+    # In a state each variable is an object of its own, without a path inside it.
+    state = nnx.jit(lambda: nnx.state(Model(), nnx.Param)).lower()
+    assert state.out_info.layers[1].b.shape == (3,)
+    assert state.compile().output_shardings.layers[1].b == X.sharding
     with pytest.raises(
         TreeError, match="call of compiled <lambda>: expected modules of the structure it was compiled for"
     ):

@@ -83,6 +83,10 @@ def factored(x):
     return jnp.linalg.cholesky(x @ jnp.swapaxes(x, -1, -2) + jnp.eye(x.shape[-1]))
 
 
+def sharpen(w, x):
+    return w - phalanx.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
+
+
 def state_of(params):
     return {"params": params, "momentum": params}
 
@@ -157,8 +161,11 @@ PROGRAMS = {
     "vision transformer, data parallel": (descend(vit_loss), (state_of(VIT), shape((16, 16, 16, 3))), (P(), P("data"))),
     "resharding and fft": (phalanx.jit(moved), (shape((64, 32)),), (P("data", "model"),)),
     "kernels": (phalanx.jit(factored), (shape((8, 16, 16)),), (P("data"),)),
+    # The partitioner is asked for the shardings of results before they are padded.
+    "uneven": (phalanx.jit(sharpen, donate_argnums=0), (shape((33, 17)), shape((30, 33))), (P("model"), P("data"))),
+    "uneven slices": (phalanx.jit(lambda x: (x[1:], jnp.sort(x, 0))), (shape((1001, 7)),), (P(("data", "model")),)),
 }  # fmt: skip
-QUICK = ("scan, parameters over both axes", "resharding and fft")
+QUICK = ("scan, parameters over both axes", "resharding and fft", "uneven")
 
 
 def place(args, specs, mesh):
@@ -423,6 +430,24 @@ def test_arrays_are_planned_by_their_types_and_other_leaves_stay():
 
 def message(error):
     return str(error.value)
+
+
+def test_a_function_with_a_mesh_of_its_own_is_planned_over_a_mesh_of_the_same_axes():
+    mesh = auto_mesh(SIZES, NAMES)
+    f = phalanx.shard_map(
+        lambda w, x: lax.psum(x @ w, "model"), mesh=mesh, in_specs=(P("model"), P("data", "model")), out_specs=P("data")
+    )
+    args, specs = (shape((128, 64)), shape((64, 128))), (P("model"), P("data", "model"))
+    there = place(args, specs, AbstractMesh(SIZES, NAMES))
+    assert phalanx.jit(f).lower(*there).program.devices == mesh.flat_devices
+    with pytest.raises(ShardingError) as error:
+        phalanx.plan(f, *args, mesh=AbstractMesh((32, 2), NAMES), in_shardings=specs)
+    assert message(error) == (
+        "lowering of <lambda>: expected shardings over AbstractMesh('data': 32, 'model': 2, axis_types=(Auto, Auto)) "
+        "inside the function, as its arguments have, got a shard_map or sharding over Mesh('data': 4, 'model': 2, "
+        "axis_types=(Auto, Auto)).\n  Fix: leave mesh out of shard_map, which then takes the mesh in context, and give "
+        "with_sharding_constraint bare specs, or lay the arguments over a mesh of these axes."
+    )
 
 
 def test_what_cannot_be_planned_is_an_error():

@@ -9,6 +9,7 @@ An exception in a callback stops the program; `runtime_errors.unwrap_callback_er
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ class CallbackResultError(PhalanxError, ValueError, RuntimeError):
     """The results of a Python callback differ from their declaration."""
 
 
+_INSPECTION = "InspectSharding"
 _thread = threading.local()  # `is_calling` is true while a compiled program calls Python on the thread
 
 
@@ -165,13 +167,37 @@ def emit_sharding_inspection(value: ir.Value, handler: Callable[[Any], Any]) -> 
         ends the compilation with an `XlaRuntimeError`.
     """
     attributes = {
-        "call_target_name": ir.StringAttr.get("InspectSharding"),
+        "call_target_name": ir.StringAttr.get(_INSPECTION),
         "api_version": i32(1),
         "has_side_effect": ir.BoolAttr.get(True),
         "backend_config": ir.StringAttr.get(xla_client.encode_inspect_sharding_callback(handler)),
     }
     # XLA ends the process for a call without results, since the partitioner reads the sharding of the first result.
     ir.Operation.create("stablehlo.custom_call", results=[hlo.TokenType.get()], operands=[value], attributes=attributes)
+
+
+def redirect_sharding_inspections(module: ir.Module, handler: Callable[[int, Any], Any]) -> list[Any]:
+    """Report the inspected shardings of a module from another process to a function of this one.
+
+    Args:
+      module: the module, whose calls refer to functions of the process that emitted them.
+      handler: called with the number of each `emit_sharding_inspection` of the module, in order, and an `HloSharding`.
+
+    Returns:
+      Functions that must be kept alive until the module is compiled.
+    """
+    handlers: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _INSPECTION:
+            handlers.append(functools.partial(handler, len(handlers)))
+            encoded = xla_client.encode_inspect_sharding_callback(handlers[-1])
+            op.attributes["backend_config"] = ir.StringAttr.get(encoded)
+        return ir.WalkResult.ADVANCE
+
+    with module.context:
+        module.operation.walk(visit)
+    return handlers
 
 
 def _row_major(value_type: ir.Type) -> ir.Attribute:

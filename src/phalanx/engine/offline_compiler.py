@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from jaxlib._jax import DeviceList
 
-from phalanx.engine import compiler, custom_call_partitioner, custom_call_targets, mlir, stablehlo
+from phalanx.engine import callbacks, compiler, custom_call_partitioner, custom_call_targets, mlir, stablehlo
 from phalanx.engine.child_process import start_child
 from phalanx.engine.compile_only_devices import Topology, make_devices
 from phalanx.engine.custom_call_partitioner import HloSharding, OpSharding, PartitionedCall
@@ -75,6 +75,7 @@ def compile_offline(
     num_callbacks: int = 0,
     options: Mapping[str, Any] | None = None,
     on_start: Callable[[subprocess.Popen[bytes]], object] | None = None,
+    on_inspection: Callable[[int, HloSharding], object] | None = None,
 ) -> OfflineProgram:
     """Compile a module for devices that need not be attached.
 
@@ -89,6 +90,8 @@ def compile_offline(
       num_callbacks: the number of Python callbacks of the program.
       options: XLA's options by name.
       on_start: called with the child process, which another thread may end.
+      on_inspection: called with the number of each `callbacks.emit_sharding_inspection` of the module, in order, and
+        with the sharding that the partitioner chooses. An exception ends the compilation.
 
     Returns:
       The compiled program.
@@ -117,6 +120,10 @@ def compile_offline(
                 if "program" in message:
                     program = OfflineProgram(**message["program"])
                     return program._replace(text=_FLOAT16_IN_HLO.sub("bf16", program.text)) if is_replaced else program
+                if "inspection" in message:
+                    assert on_inspection is not None, "the module was lowered with this callback"
+                    on_inspection(message["inspection"], _read_sharding(message["sharding"]))
+                    continue
                 answer = split(*_read_question(message))
                 if topology.stands_in:
                     answer = answer._replace(module=_BFLOAT16.sub("f16", answer.module))
@@ -190,6 +197,11 @@ class _Parent:
         self._out.write(json.dumps(message).encode() + b"\n")
         self._out.flush()
 
+    def report(self, number: int, sharding: HloSharding) -> None:
+        """Report the sharding that the partitioner chooses for a value."""
+        with self._lock:
+            self.send({"inspection": number, "sharding": _format_sharding(sharding)})
+
     def ask(
         self, target: str, config: str, operands: Sequence[HloSharding], results: Sequence[HloSharding]
     ) -> PartitionedCall:
@@ -213,16 +225,18 @@ def main() -> None:
                 target, topology.platform, lambda *question, target=target: parent.ask(target, *question)
             )
     module = ir.Module.parse(sys.stdin.buffer.read(order["length"]), mlir.make_context())
+    kept_alive = callbacks.redirect_sharding_inspections(module, parent.report)
     known = custom_call_targets.known_targets(topology.platform)
     for target in stablehlo.custom_calls(module):
         if target in known:
             custom_call_targets.require(target, topology.platform)
     options = compiler.make_compile_options(devices, order["propagate_to_outputs"], order["options"])
     if topology.platform == "cpu":
-        callbacks = [[_not_called] * n] if (n := order["num_callbacks"]) else []
-        executable = compiler.backend_compile_and_load(devices[0].client, module, devices, options, *callbacks)
+        functions = [[_not_called] * n] if (n := order["num_callbacks"]) else []
+        executable = compiler.backend_compile_and_load(devices[0].client, module, devices, options, *functions)
     else:
         executable = devices[0].client.compile(module, DeviceList(tuple(devices)), options)
+    del kept_alive
     stats = compiler.memory_stats(executable)
     memory = {name: n for name in dir(stats) if isinstance(n := getattr(stats, name), int) and not name.startswith("_")}
     parent.send({"program": {"text": compiler.hlo_text(executable), "memory": memory, "compiler": name}})

@@ -7,6 +7,7 @@ plans all candidates first, and the compiler of the target only those that come 
 from __future__ import annotations
 
 import contextvars
+import functools
 import os
 import subprocess
 import threading
@@ -111,11 +112,12 @@ class CandidatePlans:
     def _plan(self, candidates: Sequence[AutoChoice], platform: str) -> dict[str, Plan]:
         """The plans of the candidates that the compiler of a platform compiles, by name."""
         lowered: dict[str, Lowered] = {}
+        topology = functools.partial(choose_topology, self._machine, platform)
+        offline = {} if self._is_attached else {"lowering_platforms": (platform,), "_topology": topology}
         for c in candidates:
             try:
-                stage = self._traced.with_shardings(c)
-                lowered[c.name] = stage.lower(lowering_platforms=None if self._is_attached else (platform,))
-            except ShardingError as error:  # one that does not fit the program's own constraints
+                lowered[c.name] = self._traced.with_shardings(c).lower(**offline)
+            except (ShardingError, OfflineCompileError) as error:  # one that does not fit the program's own constraints
                 self.failure = self.failure or error
         compile_all = self._compile_here if self._is_attached else self._compile_offline
         plans = {}

@@ -7,6 +7,7 @@ program is text, from which the other files of this package read its memory, com
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -111,7 +112,7 @@ def plan(
         )
     machine = find_machine(target)
     platform = choose_platform(machine, compiler)
-    lowered = _lower(fun, args, kwargs, mesh, in_shardings, platform)
+    lowered = _lower(fun, args, kwargs, mesh, in_shardings, machine, platform)
     num_devices = len(lowered.program.devices)
     if platform == "cpu" and num_devices > MAX_CPU_DEVICES:
         raise PlanError(
@@ -217,6 +218,7 @@ def _lower(
     kwargs: dict[str, Any],
     mesh: Mesh | AbstractMesh | None,
     specs: Any,
+    machine: Machine | None,
     platform: str,
 ) -> Lowered:
     """Lower a function for a platform, with shardings of its arguments over a mesh."""
@@ -226,7 +228,9 @@ def _lower(
         shapes = [_place(x, sharding, mesh) for x, sharding in zip(leaves, declared, strict=True)]
         named = tree_map(lambda x: _place(x, None, mesh), kwargs)
         traced = (fun if hasattr(fun, "trace") else jit(fun)).trace(*tree_unflatten(tree, shapes), **named)
-        return traced.lower(lowering_platforms=(platform,))
+        return traced.lower(
+            lowering_platforms=(platform,), _topology=functools.partial(choose_topology, machine, platform)
+        )
 
 
 def _place(x: Any, declared: Any, mesh: Mesh | AbstractMesh | None) -> Any:

@@ -62,7 +62,7 @@ from phalanx.runtime.device_assignment import PlaceholderDevice, common_devices,
 from phalanx.runtime.layout import Layout
 from phalanx.runtime.lowering import lower_jaxpr_to_module
 from phalanx.runtime.memory_kinds import non_default_memory_kind, result_memories, to_default_memory
-from phalanx.runtime.module_context import Inspection
+from phalanx.runtime.module_context import Inspection, ResultsChosen
 from phalanx.runtime.reshard_lowering import SLICED_FROM
 from phalanx.sharding import (
     AbstractMesh,
@@ -207,6 +207,7 @@ class LoweredProgram:
             num_callbacks=len(module.host_callbacks),
             options=(_QUICK if topology.platform == "cpu" else {}) | (options or {}),
             on_start=on_start,
+            on_inspection=module.report_nth_result,
         )
 
     def _report(self, inspection: Inspection) -> None:
@@ -235,6 +236,7 @@ def lower(
     chooses_results: bool = True,
     communication: str | None = None,
     layouts: tuple[Sequence[Any], Sequence[Any]] | None = None,
+    topology: Callable[[int], Topology] | None = None,
 ) -> LoweredProgram:
     """Lower a jaxpr for devices.
 
@@ -253,6 +255,8 @@ def lower(
       communication: the collectives that the program may have; None for the option `communication`.
       layouts: the memory layouts of the inputs and of the outputs: a `Layout`, None for the default one, or
         `Layout.AUTO` to leave it to the compiler.
+      topology: for devices that are not attached, takes their number and returns those for which another process
+        compiles the program; None if it will not be compiled for them.
     """
     layouts = layouts or ((None,) * len(program.invars), (None,) * len(program.outvars))
     if communication is None and state.context.communication != "any":
@@ -286,6 +290,7 @@ def lower(
         for s, m in zip(out_shardings, result_memories(closed, in_memories), strict=True)
     ]
     is_portable = platform not in custom_call_partitioner.PLATFORMS
+    chooses_results &= is_attached or (topology is not None and not is_portable)
     names_requests = communication not in (None, "any") and not is_portable
     with monitoring.timed(monitoring.LOWER, fun_name=name):
         module = lower_jaxpr_to_module(
@@ -302,7 +307,7 @@ def lower(
             is_portable=is_portable,
             is_attached=is_attached,
             slice_threshold=slice_threshold,
-            chooses_results=chooses_results and is_attached,
+            chooses_results=chooses_results,
             names_requests=names_requests,
         )
     if module.split_results:
@@ -342,11 +347,12 @@ def lower(
         program,
         devices,
         in_shardings,
-        _choose_results(lowered),
+        _choose_results(lowered, topology),
         donated=donated,
         keep_unused=keep_unused,
         name=name,
         committed=committed,
+        platform=platform,
         slice_threshold=slice_threshold,
         chooses_results=False,
         communication=communication,
@@ -375,22 +381,26 @@ def _apply_typed_shardings(
     ]
 
 
-def _choose_results(lowered: LoweredProgram) -> list:
+def _choose_results(lowered: LoweredProgram, topology: Callable[[int], Topology] | None) -> list:
     """The shardings of outputs, completed by those that the partitioner chooses.
 
     `module.chosen_results` names the outputs for which it chooses; compiling ends when it has.
     """
     module = lowered.module
     try:
-        compiler.compile_module(
-            module.module,
-            lowered.devices,
-            propagate_to_outputs=[s is None for s in lowered.out_shardings],
-            host_callbacks=module.host_callbacks,
-            options=_QUICK,
-            is_cacheable=False,
-        )
-    except XlaRuntimeError:
+        if lowered.is_attached:
+            compiler.compile_module(
+                module.module,
+                lowered.devices,
+                propagate_to_outputs=[s is None for s in lowered.out_shardings],
+                host_callbacks=module.host_callbacks,
+                options=_QUICK,
+                is_cacheable=False,
+            )
+        else:
+            assert topology is not None, "the program is compiled for devices that are not attached"
+            lowered.compile_offline(topology(len(lowered.devices)))
+    except (XlaRuntimeError, ResultsChosen):
         if None in module.chosen_results.values():
             raise
     chosen = _name_results(lowered, [module.chosen_results.get(i) for i in range(len(lowered.out_shardings))])

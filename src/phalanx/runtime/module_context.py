@@ -29,7 +29,7 @@ ORDER_TOKEN = ShapedArray((), np.dtype(np.int32))
 
 
 class ResultsChosen(Exception):
-    """Raised in a callback of the partitioner to end a compilation that only finds the shardings of results."""
+    """Raised to end a compilation that only finds the shardings of results."""
 
 
 class Inspection:
@@ -166,6 +166,10 @@ class ModuleContext:
         self.chosen_results[number] = sharding
         if None not in self.chosen_results.values():
             raise ResultsChosen
+
+    def report_nth_result(self, n: int, sharding: Any) -> None:
+        """As `report_result`, for the result of the n-th request of the module."""
+        self.report_result(list(self.chosen_results or ())[n], sharding)
 
     def add_keepalive(self, thing: Any) -> None:
         """Keep an object alive as long as this module."""

@@ -237,23 +237,31 @@ class Traced:
         """The path of leaf `i` in the tree of results."""
         return leaf_path(self.out_info, i)
 
-    def lower(self, *, lowering_platforms: Sequence[str] | None = None, _private_parameters: object = None) -> Lowered:
+    def lower(
+        self,
+        *,
+        lowering_platforms: Sequence[str] | None = None,
+        _private_parameters: object = None,
+        _topology: Callable[[int], Topology] | None = None,
+    ) -> Lowered:
         """Lower the program to StableHLO for the shardings of the example arguments.
 
         Args:
           lowering_platforms: a platform to lower for, such as "tpu", which need not be available in this process;
             defaults to the platform of the devices. Shardings over an `AbstractMesh` are lowered for placeholder
-            devices.
+            devices, or for those of the function's own mesh if it has the same axes.
+          _topology: as in `compiled_program.lower`.
 
         Returns:
           The second stage of compilation. With placeholder devices it can be inspected, but not compiled.
 
         Raises:
           ArgumentError: there are several platforms. `phalanx.export` supports multi-platform programs.
+          ShardingError: the function has a mesh of its own with other axes than the `AbstractMesh`.
         """
         resolved = self.resolve_auto()
         if resolved is not self:
-            return resolved.lower(lowering_platforms=lowering_platforms)
+            return resolved.lower(lowering_platforms=lowering_platforms, _topology=_topology)
         platform = _one_platform(lowering_platforms)
         options, types = self.options, self.argument_types()
         declared = [*options.in_shardings, *options.out_shardings, *(t.sharding for t in types)]
@@ -264,17 +272,32 @@ class Traced:
             over = NamedSharding(mesh, PartitionSpec()) if isinstance(mesh, AbstractMesh) and not mesh.empty else None
             named = named_sharding(self.program, True) or over
         if named is None or named.mesh.size == 1:
-            return self.lower_for(types, platform)
+            return self.lower_for(types, platform, topology=_topology)
         known = named.mesh.abstract_device
         kind = platform or (known and known.platform) or transfer.default_sharding().device.platform
-        return self.lower_for(types, kind, on_abstract_devices(named, kind))
+        own = named_sharding(self.program)
+        if not isinstance(own, NamedSharding):
+            return self.lower_for(types, kind, on_abstract_devices(named, kind), _topology)
+        if own.mesh.shape != named.mesh.shape:
+            raise ShardingError(
+                f"lowering of {self.fun_name}",
+                expected=f"shardings over {named.mesh} inside the function, as its arguments have",
+                got=f"a shard_map or sharding over {own.mesh}",
+                fix="leave mesh out of shard_map, which then takes the mesh in context, and give with_sharding_constraint "
+                "bare specs, or lay the arguments over a mesh of these axes",
+            )
+        return self.lower_for(types, kind, own, _topology)
 
     def argument_types(self) -> list[ArrayType]:
         """Types and shardings of the example arguments."""
         return [ArrayType(a, s, s is not None) for a, s in zip(self.program.in_avals, self._shardings, strict=True)]
 
     def lower_for(
-        self, types: Sequence[ArrayType], platform: str | None = None, absent: Sharding | None = None
+        self,
+        types: Sequence[ArrayType],
+        platform: str | None = None,
+        absent: Sharding | None = None,
+        topology: Callable[[int], Topology] | None = None,
     ) -> Lowered:
         """Lower the program for arguments of the given types.
 
@@ -282,6 +305,7 @@ class Traced:
           types: types of the arguments, with their shardings.
           platform: the platform to lower for; defaults to the platform of the devices.
           absent: a sharding over placeholder devices, which replace those of abstract shardings.
+          topology: as in `compiled_program.lower`.
 
         Returns:
           The second stage of compilation.
@@ -298,7 +322,7 @@ class Traced:
             )
         resolved = self.resolve_auto([t.sharding if t.committed else None for t in types])
         if resolved is not self:
-            return resolved.lower_for(types, platform, absent)
+            return resolved.lower_for(types, platform, absent, topology)
         types = [ArrayType(t.aval, t.sharding, False) if i in self._auto_inputs else t for i, t in enumerate(types)]
         options, program, refs = self.options, self.program, None
         donated: Sequence[int] = self.donate_argnums
@@ -342,6 +366,7 @@ class Traced:
                 platform=platform,
                 communication=options.communication,
                 layouts=options.layouts,
+                topology=topology,
             )
         return Lowered(self, lowered, refs)
 

@@ -50,12 +50,14 @@ def _to_states(tree: PyTree) -> PyTree:
 def _to_result(outcome: OutputSpec, values: Sequence[Any]) -> PyTree:
     """The result with these values, and a state with the new variables of each module in it."""
     leaves = iter(values[: outcome.num_out])
-    new: dict[int, list] = {}
+    new: dict[int, tuple[list, list]] = {}
     for origin, value in zip(outcome.origins, values, strict=True):
         if origin.kind in ("new", "array") and origin.number >= outcome.num_roots:
-            new.setdefault(origin.number - outcome.num_roots, []).append((origin.path, value))
+            paths, found = new.setdefault(origin.number - outcome.num_roots, ([], []))
+            paths.append(origin.path)
+            found.append(value)
     numbers = iter(range(len(outcome.is_node)))
-    results = [State.from_flat_path(new.get(next(numbers), [])) if n else next(leaves) for n in outcome.is_node]
+    results = [make_state(*new.get(next(numbers), ([], []))) if n else next(leaves) for n in outcome.is_node]
     return outcome.tree.unflatten(results)
 
 
