@@ -7,6 +7,7 @@ CPUs answers in its place, and the page says so. Run as a program with the folde
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -98,7 +99,8 @@ def write_pages(folder: Path) -> None:
     sections = []
     for key, place in PLACES.items():
         given, choice = plan_step(place)
-        (folder / f"{key}_before.html").write_text(given.to_html())
+        named = replace(given, name=f"{given.name} (the specs of the demo)")
+        (folder / f"{key}_before.html").write_text(named.to_html())
         (folder / f"{key}_after.html").write_text(choice.plan.to_html())
         sections.append(format_section(key, place, given, choice))
         print(f"{place.name}: planned")

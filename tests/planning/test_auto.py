@@ -292,6 +292,7 @@ def test_an_abstract_mesh_and_a_target():
     mark = AUTO(mesh, target="h100")
     lowered = phalanx.jit(fun, in_shardings=mark, out_shardings=mark, donate_argnums=0).lower(*args)
     assert lowered.auto.plan.target == "h100" and lowered.auto.plan.num_devices == 32
+    assert lowered.auto.plan.name.endswith(f" (AUTO: {lowered.auto.name})")
     assert lowered.auto.limit == 80e9
 
 
@@ -444,12 +445,19 @@ def test_modules_have_the_choice_on_their_stage():
 
 def test_a_candidate_splits_the_batch_over_the_outer_axes_and_all_else_over_the_innermost():
     search = make_search("transformer", make_mesh("4x2"))
-    plain, constrained = search._solve_tensor_parallel()
+    plain, constrained, *by_dim = search._solve_tensor_parallel()
     state, tokens = plain.in_specs
     assert tokens == P("data")
     split = {axis for spec in phalanx.tree.leaves(state) for axes in spec.axes_per_dim(5) for axis in axes}
     assert split == {"model"} and constrained.num_constraints > 0
     assert state["params"]["layers"]["qkv"] == state["mean"]["layers"]["qkv"] == P(None, None, None, "model")
+    # One dimension of the model at a time: here its width, in all weights with it.
+    width = next(c for c in by_dim if c.name == "dimension 2 of state['mean']['layers']['down'] over model")
+    params, tokens = width.in_specs[0]["params"], width.in_specs[1]
+    assert len(by_dim) == 4 and tokens == P("data") and params["layers"]["norm1"] == P(None, "model")
+    assert params["embed"] == P(None, "model") and params["unembed"] == P("model")
+    assert params["layers"]["qkv"] == params["layers"]["up"] == P(None, "model")
+    assert params["layers"]["out"] == P(None, None, None, "model")
 
 
 @pytest.mark.parametrize("out", [P("a"), P(None, "b"), P()])

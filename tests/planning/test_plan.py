@@ -6,6 +6,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -297,6 +298,36 @@ def test_a_plan_for_a_machine_has_its_time_and_what_does_not_fit(wide):
     assert [(b.name, b.type) for b in arguments] == [("w", "bf16[32,1024]"), ("x", "bf16[4,2048]")]
 
 
+class Page(HTMLParser):
+    """The elements of a page that are open at its end, its attributes, and its title and heading."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.names, self.title, self.heading = [], set(), "", ""
+
+    def handle_starttag(self, tag, attributes):
+        self.names |= {name for name, _ in attributes}
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.names |= {name for name, _ in attributes}
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.title += data if self.open[-1:] == ["title"] else ""
+        self.heading += data if self.open[-1:] == ["h1"] else ""
+
+
+def read_page(text):
+    page = Page()
+    page.feed(text)
+    page.close()
+    return page
+
+
 def test_a_plan_is_printed_stored_and_drawn(wide):
     text = str(wide)
     assert text.startswith("gradient on 128 devices ('data': 64, 'model': 2), tiny, compiled by XLA for CPUs, jaxlib ")
@@ -316,6 +347,9 @@ def test_a_plan_is_printed_stored_and_drawn(wide):
     page = wide.to_html()
     assert page.startswith("<!DOCTYPE html>") and page.count("<table>") == 4 and "<polygon" in page
     assert "src=" not in page and "href=" not in page  # one file
+    found = read_page(page)
+    assert found.open == [] and not found.names & {"src", "href", "action", "xlink:href"} and "url(" not in page
+    assert found.title == found.heading == text.splitlines()[0]
     assert 'aria-label="mesh: data = 64, model = 2"' in page and page.count('aria-label="sharding of ') == 3
     # The weights are cut over "data": 64 parts are drawn as 16, with 15 lines in the colour of the first axis.
     picture = draw_sharding(wide.arrays[0], wide.mesh)

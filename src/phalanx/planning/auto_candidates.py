@@ -84,7 +84,7 @@ def list_candidates(
         weights = [i for i in range(len(avals)) if i not in data]
 
         def lay(axes: Sequence[Any], others: Mapping[int, Spec], data: Sequence[int] = data) -> dict[int, Spec]:
-            return {i: _split_dim(avals[i], 0, axes, mesh) for i in data} | dict(others)
+            return {i: split_dim(avals[i], 0, axes, mesh) for i in data} | dict(others)
 
         whole = {i: ((),) * avals[i].ndim for i in weights}
         yield f"data parallel{label}", lay(names, whole)
@@ -95,12 +95,12 @@ def list_candidates(
             yield f"data parallel, uneven{label}", lay(names, whole | every)
         yield f"fully sharded{label}", lay(names, {i: _split_largest(avals[i], names, mesh) for i in weights})
         *outer, inner = names
-        yield f"tensor parallel{label}", lay(outer, {i: _split_dim(avals[i], -1, [inner], mesh) for i in weights})
+        yield f"tensor parallel{label}", lay(outer, {i: split_dim(avals[i], -1, [inner], mesh) for i in weights})
         yield f"tensor parallel in pairs{label}", lay(outer, _pair(avals, weights, [inner], mesh))
         if outer:
             over_all = _pair(avals, weights, names, mesh)
             yield f"tensor parallel in pairs over all axes{label}", lay((), over_all)
-            mixed = {i: _split_largest(avals[i], outer, mesh, _split_dim(avals[i], -1, [inner], mesh)) for i in weights}
+            mixed = {i: _split_largest(avals[i], outer, mesh, split_dim(avals[i], -1, [inner], mesh)) for i in weights}
             yield f"fully sharded and tensor parallel{label}", lay(outer, mixed)
     yield "replicated", {i: ((),) * a.ndim for i, a in enumerate(avals)}
 
@@ -123,8 +123,8 @@ def _pair(
             continue
         if first is not None and avals[first].shape[-1] == avals[i].shape[-2]:
             biases = [[v for v in near if avals[v].shape == avals[first].shape[-1:]] for near in (before, between)]
-            found |= {v: _split_dim(avals[v], -1, axes, mesh) for v in (first, *(biases[0] or biases[1]))}
-            found[i] = _split_dim(avals[i], -2, axes, mesh)
+            found |= {v: split_dim(avals[v], -1, axes, mesh) for v in (first, *(biases[0] or biases[1]))}
+            found[i] = split_dim(avals[i], -2, axes, mesh)
             first = None
         else:
             first, before = i, between
@@ -132,7 +132,7 @@ def _pair(
     return found
 
 
-def _split_dim(aval: ShapedArray, d: int, axes: Sequence[Any], mesh: Mapping[Any, int]) -> Spec:
+def split_dim(aval: ShapedArray, d: int, axes: Sequence[Any], mesh: Mapping[Any, int]) -> Spec:
     """Split one dimension over as many of the axes, the first ones, as divide it."""
     spec: list[tuple[Any, ...]] = [()] * aval.ndim
     if aval.ndim:

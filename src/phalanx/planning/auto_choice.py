@@ -15,7 +15,7 @@ from typing import Any
 
 from phalanx.core import Eqn, Jaxpr, Literal, ShardingError, Var
 from phalanx.lax.sharding_constraint import result_sharding_p, sharding_constraint_p
-from phalanx.planning.auto_candidates import Spec, list_candidates, match_state
+from phalanx.planning.auto_candidates import Spec, list_candidates, match_state, split_dim
 from phalanx.planning.auto_solver import Solution, Solver, measure_axes
 from phalanx.planning.candidate_plans import CandidatePlans
 from phalanx.planning.chosen_shardings import AutoChoice
@@ -30,6 +30,7 @@ from phalanx.tree import tree_flatten_with_path
 # Solutions for a smaller and smaller part of the memory are planned until one fits.
 _MEMORY_ATTEMPTS = 4
 _TIGHTER = 0.9
+_MOST_DIMS = 4  # of the model that are split alone
 
 
 def choose_shardings(traced: Traced, mark: AutoSharding, mesh: Mesh | AbstractMesh, given: Sequence[Any]) -> AutoChoice:
@@ -73,6 +74,7 @@ class Search:
         self._own = given
         self._is_auto = [isinstance(s, AutoSharding) for s in options.in_shardings]
         args, kwargs = traced._call.dynamic()
+        self._paths = traced._call.paths()
         self._inputs = [(p[1:], a) for (p, _), a in zip(_paths((args, kwargs)), program.in_avals, strict=True)]
         outputs = [(p, a) for (p, _), a in zip(_paths(traced.out_info), program.out_avals, strict=True)]
         pairs = match_state(self._inputs, outputs, options.donated)
@@ -156,7 +158,30 @@ class Search:
         batch = solver.list_batch_dims(values)
         solver.forbidden = {inner: batch, outer: solver.list_dims() - batch}
         order = sorted(solver.axes, key=lambda axis: axis.name == inner)
-        return self._make_solved(solver, solver.solve(order), f"solved tensor parallel over {inner[0]}")
+        solved = self._make_solved(solver, solver.solve(order), f"solved tensor parallel over {inner[0]}")
+        return [*solved, *self._split_one_dim(solver, data, outer, inner)]
+
+    def _split_one_dim(
+        self, solver: Solver, data: Sequence[int], outer: tuple[Hashable, ...], inner: tuple[Hashable, ...]
+    ) -> Iterator[AutoChoice]:
+        """Split the batch over the outer axes, and one dimension of the model over the innermost in all weights with it.
+
+        Such a dimension is the width of a model, or its heads. XLA propagates the split through the activations, and
+        all communication is one sum for each product that contracts the dimension.
+        """
+        graph, avals, sizes = solver.graph, [a for _, a in self._inputs], self._mesh.shape
+        batch = {solver.link(graph.inputs[i], 0) for i in data}
+        state = sorted(set(self._state.values()))
+        split: dict[Hashable, dict[int, int]] = {}  # for each dimension of the model, its place in the weights
+        for i in state:
+            for d, n in enumerate(avals[i].shape):
+                if n and n % sizes[inner[0]] == 0 and (linked := solver.link(graph.inputs[i], d)) not in batch:
+                    split.setdefault(linked, {}).setdefault(i, d)
+        rest = {i: split_dim(a, 0, outer if i in data else (), sizes) for i, a in enumerate(avals)}
+        for places in sorted(split.values(), key=lambda p: -sum(graph.inputs[i].bytes for i in p))[:_MOST_DIMS]:
+            largest = max(places, key=lambda i: graph.inputs[i].bytes)
+            name = f"dimension {places[largest]} of {self._paths[largest]} over {inner[0]}"
+            yield self.make_candidate(name, rest | {i: split_dim(avals[i], d, inner, sizes) for i, d in places.items()})
 
     def _make_solved(self, solver: Solver, solution: Solution, name: str) -> list[AutoChoice]:
         """A solution without its shardings inside the program, where the compiler propagates its own, and with them."""
@@ -230,7 +255,8 @@ class Search:
                 got=f"at best {peak:,} bytes ({least}), which are {peak - int(self._limit or 0):,} too many",
                 fix="use a larger mesh, phalanx.checkpoint, or donated arguments, or raise AUTO(memory=...)",
             )
-        return replace(plans.found[min(fitting, key=plans.cost)], plans=plans.plans, limit=self._limit)
+        named = {name: replace(plan, name=f"{plan.name} (AUTO: {name})") for name, plan in plans.plans.items()}
+        return replace(plans.found[min(fitting, key=plans.cost)], plans=named, limit=self._limit)
 
     def make_candidate(self, name: str, specs: Mapping[int, Any], outs: Mapping[int, Any] | None = None) -> AutoChoice:
         """Shardings with these specs in the place of AUTO; results without a spec are left to the compiler."""

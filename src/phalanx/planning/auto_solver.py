@@ -21,10 +21,12 @@ import math
 import time
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from phalanx.core.sharding_rules import DimClasses
 from phalanx.planning.machines import Machine
 from phalanx.planning.repeated_layers import tie_repeated_layers
 from phalanx.spmd.program_graph import Operation, ProgramGraph, Value
@@ -247,17 +249,24 @@ class Solver:
         """The classes of dimensions of all values."""
         return {c for classes in self._classes.values() for c in classes}
 
+    def link(self, value: Value, d: int) -> DimClass:
+        """The representative of the dimensions that operations split with one: of the batch, or the model's width."""
+        return self._linked_dims.find(self._classes[value][d])
+
     def list_batch_dims(self, values: Sequence[Value]) -> set[DimClass]:
         """The first dimensions of values, and those that operations split with them, such as those of activations."""
-        found = {self._classes[v][0] for v in values if v.shape}
-        size = 0
-        while len(found) > size:
-            size = len(found)
-            for o in self.graph.operations:
-                dims = [(self._classes[v][d], name) for v, d, name in o.named_dims()]
-                names = {name for c, name in dims if c in found}
-                found.update(c for c, name in dims if name in names)
-        return found
+        linked = {self.link(v, 0) for v in values if v.shape}
+        return {c for c in self.list_dims() if self._linked_dims.find(c) in linked}
+
+    @cached_property
+    def _linked_dims(self) -> DimClasses:
+        linked = DimClasses()
+        for o in self.graph.operations:
+            first: dict[Hashable, DimClass] = {}
+            for v, d, name in o.named_dims():
+                c = self._classes[v][d]
+                linked.unite(first.setdefault(name, c), c)
+        return linked
 
     def estimate_memory(self, solution: Solution) -> float:
         """The bytes of a device at the peak, by the solver's model."""

@@ -66,7 +66,7 @@ def format_page(plan: Plan) -> str:
     notes = "".join(f"<p>{escape(note)}</p>" for note in plan.notes)
     title = escape(report.format_title(plan))
     return (
-        f"<!DOCTYPE html><html lang=en><meta charset=utf-8><title>{escape(plan.name)}</title><style>{_STYLE}</style>"
+        f"<!DOCTYPE html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>"
         f"<h1>{title}</h1>{notes}{body}<script>{_SCRIPT}</script></html>"
     )
 
