@@ -164,7 +164,7 @@ class Search:
     def _split_one_dim(
         self, solver: Solver, data: Sequence[int], outer: tuple[Hashable, ...], inner: tuple[Hashable, ...]
     ) -> Iterator[AutoChoice]:
-        """Split the batch over the outer axes, and one dimension of the model over the innermost in all weights with it.
+        """Split the batch over the outer axes, and one dimension of the model over the innermost where weights have it.
 
         Such a dimension is the width of a model, or its heads. XLA propagates the split through the activations, and
         all communication is one sum for each product that contracts the dimension.

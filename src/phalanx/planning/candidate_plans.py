@@ -112,11 +112,13 @@ class CandidatePlans:
     def _plan(self, candidates: Sequence[AutoChoice], platform: str) -> dict[str, Plan]:
         """The plans of the candidates that the compiler of a platform compiles, by name."""
         lowered: dict[str, Lowered] = {}
-        topology = functools.partial(choose_topology, self._machine, platform)
-        offline = {} if self._is_attached else {"lowering_platforms": (platform,), "_topology": topology}
+        options: dict[str, Any] = {}
+        if not self._is_attached:
+            topology = functools.partial(choose_topology, self._machine, platform)
+            options = {"lowering_platforms": (platform,), "_topology": topology}
         for c in candidates:
             try:
-                lowered[c.name] = self._traced.with_shardings(c).lower(**offline)
+                lowered[c.name] = self._traced.with_shardings(c).lower(**options)
             except (ShardingError, OfflineCompileError) as error:  # one that does not fit the program's own constraints
                 self.failure = self.failure or error
         compile_all = self._compile_here if self._is_attached else self._compile_offline

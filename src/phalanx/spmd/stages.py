@@ -283,8 +283,8 @@ class Traced:
                 f"lowering of {self.fun_name}",
                 expected=f"shardings over {named.mesh} inside the function, as its arguments have",
                 got=f"a shard_map or sharding over {own.mesh}",
-                fix="leave mesh out of shard_map, which then takes the mesh in context, and give with_sharding_constraint "
-                "bare specs, or lay the arguments over a mesh of these axes",
+                fix="leave mesh out of shard_map, which then takes the mesh in context, and give "
+                "with_sharding_constraint bare specs, or lay the arguments over a mesh of these axes",
             )
         return self.lower_for(types, kind, own, _topology)
 
