@@ -27,6 +27,7 @@ from phalanx.core import (
     Tracer,
     config,
     dce_jaxpr,
+    dtypes,
     effects,
     get_aval,
     leak_error,
@@ -91,8 +92,8 @@ class RunChecks(Protocol):
 
 run_checks = Hook[RunChecks]("phalanx.spmd.communication", "phalanx.random.key_reuse")
 
-# From this many elements on, a constant of the jaxpr becomes an argument of the program; a smaller one of the host
-# becomes part of its text, where XLA can fold it.
+# A constant of the jaxpr of more elements becomes an argument of the program; a smaller one becomes part of its text,
+# where XLA can fold it and calls need not pass it.
 INLINE_CONSTANT_SIZE = 256
 
 # XLA's options under `disable_most_optimizations`. XLA for CPUs makes the same HLO with them, in half the time.
@@ -422,9 +423,21 @@ def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
         return program, []
     if (leaked := next((c for c in program.consts if isinstance(c, Tracer)), None)) is not None:
         raise leak_error(leaked)
-    # Arrays on devices are never inlined: their values would have to be transferred to the host first.
-    large = [not (isinstance(c, np.ndarray) and c.size <= INLINE_CONSTANT_SIZE) for c in program.consts]
+    large = [not _is_inlined(c) for c in program.consts]
+    with explicit_transfer():  # As for the large ones: a transfer guard must not refuse what a function closes over.
+        for constant in select_flagged(program.consts, [not is_large for is_large in large]):
+            np.asarray(constant)  # An array keeps the value that it read.
     return program.hoist_some(large), select_flagged(program.consts, large)
+
+
+def _is_inlined(constant: Any) -> bool:
+    """Whether a constant becomes part of the text of the program."""
+    if type(constant) is Array:
+        # The elements of keys are not numbers, and those of a sharded array may be in other processes.
+        is_readable = not isinstance(constant.dtype, dtypes.KeyDtype) and constant.sharding.num_devices == 1
+    else:
+        is_readable = isinstance(constant, np.ndarray)
+    return is_readable and constant.size <= INLINE_CONSTANT_SIZE
 
 
 def _dump(module: Any, folder: str, name: str) -> None:
