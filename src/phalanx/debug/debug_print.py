@@ -190,7 +190,8 @@ def _print(fmt: str, args: tuple, kwargs: dict, ordered: bool, partitioned: bool
         ) from None
 
     def show(*values: Any, **named: Any) -> None:
-        sys.stdout.write(fmt.format(*values, **named) + "\n")
+        if sys.stdout is not None:  # as under pythonw
+            sys.stdout.write(fmt.format(*values, **named) + "\n")
 
     _callback(show, args, kwargs, ordered, partitioned)
 

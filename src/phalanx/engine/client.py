@@ -6,7 +6,9 @@ before the first client starts.
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -107,6 +109,18 @@ def check_not_forked() -> None:
             expected="a process that starts devices of its own",
             got="one forked after its parent had started them, whose threads it lacks, so that it would wait for ever",
             fix="start processes with multiprocessing.get_context('spawn'), or fork before the first array is made",
+        )
+
+
+def _check_main_interpreter() -> None:
+    """Raise a `BackendError` in a sub-interpreter of Python, where jaxlib's compiler would wait for ever."""
+    interpreters = importlib.import_module("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+    if interpreters.get_current() != interpreters.get_main():
+        raise BackendError(
+            "use of devices in a sub-interpreter",
+            expected="the main interpreter of the process, the only one that jaxlib supports",
+            got="another interpreter of the same process",
+            fix="use threads, or processes from multiprocessing.get_context('spawn')",
         )
 
 
@@ -314,6 +328,7 @@ def client(platform: str | None = None) -> Client:
                     "platform", expected=f"one of {sorted(_STARTERS)}", got=repr(platform), fix="name one of these"
                 )
             check_not_forked()
+            _check_main_interpreter()
             _Clients.started[name] = _STARTERS[name](_Clients.settings)
         return _Clients.started[name]
 
