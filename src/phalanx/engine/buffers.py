@@ -282,13 +282,13 @@ def to_host(buffer: Buffer) -> np.ndarray:
         if interrupters and not buffer.is_ready():
             wait(buffer.block_until_ready)
         buffer.block_until_ready()  # jaxlib's buffer protocol aborts where the memory could not be allocated.
-        value = np.asarray(memoryview(buffer))
+        value = np.asarray(memoryview(buffer))  # jaxlib's buffers are read-only.
     except BufferError:  # NumPy cannot read this memory.
         value = _beyond_buffer_protocol(buffer)
+        value.flags.writeable = False
     except XlaRuntimeError as error:
         raise unwrap_callback_error(error) from None
     raise_late_failure()
-    value.flags.writeable = False
     return value
 
 
