@@ -460,6 +460,12 @@ def values_that_differ_between_processes_are_found():
     )
 
 
+def arrays_of_one_process_that_a_function_closes_over_are_passed_to_its_program():
+    x, own = phalanx.device_put(np.zeros(2, np.float32), R), jnp.array([OWN, 7], np.float32)
+    (shard, *_) = phalanx.jit(lambda x: x + own)(x).addressable_shards
+    assert shard.data.tolist() == [OWN, 7]
+
+
 def transferred_values_that_differ_between_processes_are_found():
     def step(w, batch):
         return w + batch["x"]

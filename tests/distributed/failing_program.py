@@ -52,6 +52,9 @@ def fail(scenario, x, step, other_step):
         step(x[:, :1])
     if scenario == "different":
         phalanx.jit(lambda x: jnp.cos(x).sum())(x).block_until_ready()
+    if scenario == "constants":
+        own = np.array([phalanx.process_index(), 7], np.float32)
+        phalanx.jit(lambda x: x[:, :2].sum() + own)(x).block_until_ready()
     if scenario == "callback":
         phalanx.jit(lambda x: phalanx.pure_callback(broken, phalanx.typeof(x), x))(x).block_until_ready()
 
@@ -87,7 +90,7 @@ def main(scenario):
     # No process waits for the coordinator, so they go on until they notice its end.
     for i in range(20_000 if scenario == "coordinator" else 8):
         if i == 4:
-            if scenario == "callback" or phalanx.process_index() == VICTIM:
+            if scenario in ("callback", "constants") or phalanx.process_index() == VICTIM:
                 fail(scenario, x, step, other_step)
             elif scenario == "different":
                 phalanx.jit(lambda x: jnp.sin(x).sum())(x).block_until_ready()

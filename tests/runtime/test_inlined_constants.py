@@ -6,7 +6,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import random
+from phalanx import config, random
 from phalanx.runtime.compiled_program import INLINE_CONSTANT_SIZE
 
 
@@ -29,6 +29,15 @@ def test_a_large_array_and_random_keys_are_passed_at_each_call():
     c, key = jnp.ones(INLINE_CONSTANT_SIZE + 1), random.key(0)
     assert len(constants_of(phalanx.jit(lambda x: x + c), 1.0)) == 1
     assert len(constants_of(phalanx.jit(lambda x: x + random.uniform(key)), 1.0)) == 1
+
+
+def test_an_array_is_passed_where_the_cache_on_disk_would_need_an_entry_for_each_value(tmp_path):
+    c = jnp.arange(3.0)
+    config.update("compilation_cache_dir", str(tmp_path))
+    try:
+        assert len(constants_of(phalanx.jit(lambda x: x + c), c)) == 1
+    finally:
+        config.update("compilation_cache_dir", None)
 
 
 def test_a_sharded_array_is_passed_at_each_call():

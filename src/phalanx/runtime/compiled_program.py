@@ -423,21 +423,25 @@ def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
         return program, []
     if (leaked := next((c for c in program.consts if isinstance(c, Tracer)), None)) is not None:
         raise leak_error(leaked)
-    large = [not _is_inlined(c) for c in program.consts]
+    # Arrays are passed where the text of the program decides whether another process has the same one, or whether the
+    # cache on disk has it: their values may differ from process to process and from run to run.
+    inlines_arrays = client.coordinator() is None and compilation_cache.settings().directory is None
+    large = [not _is_inlined(c, inlines_arrays) for c in program.consts]
     with explicit_transfer():  # As for the large ones: a transfer guard must not refuse what a function closes over.
         for constant in select_flagged(program.consts, [not is_large for is_large in large]):
             np.asarray(constant)  # An array keeps the value that it read.
     return program.hoist_some(large), select_flagged(program.consts, large)
 
 
-def _is_inlined(constant: Any) -> bool:
+def _is_inlined(constant: Any, inlines_arrays: bool) -> bool:
     """Whether a constant becomes part of the text of the program."""
     if type(constant) is Array:
-        # The elements of keys are not numbers, and those of a sharded array may be in other processes.
-        is_readable = not isinstance(constant.dtype, dtypes.KeyDtype) and constant.sharding.num_devices == 1
+        # The elements of keys are not numbers, and reading a sharded array means to assemble it.
+        is_number = not isinstance(constant.dtype, dtypes.KeyDtype)
+        is_allowed = inlines_arrays and is_number and constant.sharding.num_devices == 1
     else:
-        is_readable = isinstance(constant, np.ndarray)
-    return is_readable and constant.size <= INLINE_CONSTANT_SIZE
+        is_allowed = isinstance(constant, np.ndarray)
+    return is_allowed and constant.size <= INLINE_CONSTANT_SIZE
 
 
 def _dump(module: Any, folder: str, name: str) -> None:
@@ -573,7 +577,9 @@ def _watch_launches(run: Callable, lowered: LoweredProgram, waits: bool) -> Call
     fingerprint = compilation_cache.make_fingerprint(lowered.module.module, lowered.devices)
 
     def describe() -> list[str]:
-        return [*program.pretty_print(source_info=True, width=math.inf).splitlines(), *shardings]
+        values = [c for c in program.consts if _is_inlined(c, inlines_arrays=False)]
+        constants = [f"constant {i}: {process_comparison.format_value(c)}" for i, c in enumerate(values)]
+        return [*program.pretty_print(source_info=True, width=math.inf).splitlines(), *constants, *shardings]
 
     num_own = sum(device.process_index == coordinator.process_id for device in lowered.devices)
     may_block = waits and num_own > 1

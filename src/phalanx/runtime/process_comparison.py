@@ -105,6 +105,11 @@ def host_value(x: Any) -> np.ndarray:
     return np.asarray(x)
 
 
+def format_value(x: np.ndarray) -> str:
+    """The begin of a value, its type, and its digest, in which values that differ further on differ."""
+    return _format(["", *_describe(x)], with_name=False, with_digest=True)
+
+
 def _describe(x: np.ndarray) -> list[str]:
     """The type of a value, the begin of its text, and its digest."""
     import hashlib
