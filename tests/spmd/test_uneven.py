@@ -339,10 +339,23 @@ def test_results_that_do_not_divide_are_not_replicated_in_even_programs(mesh):
         lambda x: jnp.concatenate([x, x[:1]]),
         lambda x: jnp.diff(x, axis=0),
         lambda x: jnp.tanh(phalanx.jit(lambda x: x[3:])(x)),
+        lambda x: x[1:].reshape(-1),
+        lambda x: jnp.repeat(x[2:], 3, 0)[:, 0],
     ):
         for y in (f(x), phalanx.jit(f)(x)):
             np.testing.assert_allclose(y, f(value), rtol=1e-6)
             assert y.sharding is x.sharding and largest_shard(y) == np.prod(y.sharding.shard_shape(y.shape))
+
+    def stack(x):
+        return lax.scan(lambda c, row: (c + row.sum(), (c * row)[1:]), 1.0, x)[1]
+
+    columns = phalanx.device_put(value.T, NamedSharding(mesh, P(None, "x")))
+    for y, wanted in (
+        (phalanx.jit(stack)(columns), stack(value.T)),
+        (phalanx.jit(lambda x: stack(x)[:, 2:])(columns), stack(value.T)[:, 2:]),
+    ):
+        np.testing.assert_allclose(y, wanted, rtol=1e-5)
+        assert y.sharding is columns.sharding
     total = phalanx.shard_map(lambda x: lax.psum(x[:, 0], "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
     table, tokens = jnp.ones((17, 3)), phalanx.device_put(np.arange(16) % 17, NamedSharding(mesh, P("x")))
     for f, args in (

@@ -97,20 +97,30 @@ def trace_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimShard
 
 # Operations whose results are parts of one operand, or have it as a part, and those with a result for each operand.
 _OF_FIRST_OPERAND = {
-    f"stablehlo.{name}"
-    for name in "slice dynamic_slice dynamic_update_slice pad reverse reduce_window scatter select_and_scatter".split()
+    f"stablehlo.{name}" for name in "slice dynamic_slice pad reverse reduce_window scatter select_and_scatter".split()
 }
-_OF_EACH_OPERAND = {"stablehlo.while", "stablehlo.sort", "stablehlo.optimization_barrier"}
+_OF_EACH_OPERAND = {"stablehlo.sort", "stablehlo.optimization_barrier"}
 
 
 def _kept_dims(op: ir.Operation, number: int, d: int) -> list[Dimension]:
     """The dimensions of operands that are kept as dimension `d` of result `number`."""
+    if op.name == "stablehlo.while":  # the initial value, and what an iteration makes of it
+        last = list(op.regions[1].blocks[0].operations)[-1]
+        return [(op.operands[number], d), (last.operands[number], d)]
     if op.name in _OF_EACH_OPERAND:
         return [(op.operands[number], d)]
+    if op.name == "stablehlo.dynamic_update_slice":
+        return [(o, d) for o in list(op.operands)[:2] if _shape(o)[d] == _shape(op.results[0])[d]]
     if op.name in _OF_FIRST_OPERAND:
         return [(op.operands[0], d)]
     if op.name in _SOURCE_OF_DIM or op.name in _SOURCES_OF_DIM:
-        return _source_dims(op.results[number], d, has_uneven=False)
+        found = _source_dims(op.results[number], d, has_uneven=True)
+        # Of the parts of a dimension that a reshape splits, the leading one may be smaller than the number of devices.
+        return [
+            (o, source)
+            for o, source in found
+            if op.name != "stablehlo.reshape" or _shape(o)[source] <= _shape(op.results[0])[d]
+        ]
     tensors = [o for o in op.operands if isinstance(o.type, ir.RankedTensorType)]
     if op.name == "stablehlo.concatenate":
         return [(o, d) for o in tensors]

@@ -406,8 +406,8 @@ def _choose_results(lowered: LoweredProgram, topology: Callable[[int], Topology]
             raise
     chosen = _name_results(lowered, [module.chosen_results.get(i) for i in range(len(lowered.out_shardings))])
     return [
-        s if declared is not None or (s is not None and not s.is_fully_replicated) else None
-        for s, declared in zip(chosen, lowered.out_shardings, strict=True)
+        s if declared is not None or (s is not None and not s.is_fully_replicated) else module.split_results.get(i)
+        for i, (s, declared) in enumerate(zip(chosen, lowered.out_shardings, strict=True))
     ]
 
 

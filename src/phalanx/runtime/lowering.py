@@ -398,16 +398,18 @@ def emit_function(
                     outputs[i] = reshard_to(ctx, outputs[i], physical_aval(v.aval), s)
         if is_public:
             if module.chosen_results is not None and module.is_partitioned:
-                if module.has_uneven:
+                was_uneven = module.has_uneven
+                split = _split_uneven_results(module, program, outputs, out_shardings)
+                if was_uneven:
                     _inspect_results(module, program, outputs, out_shardings)
                 else:
-                    padded_outs |= _split_uneven_results(module, program, outputs, out_shardings)
+                    padded_outs |= split
             for i, padded in padded_outs.items():
                 outputs[i] = add_padding(ctx, outputs[i], physical_aval(program.outvars[i].aval).shape, padded)
             outputs = [
                 x if m is None else place_in_memory(x, m) for x, m in itertools.zip_longest(outputs, module.memories)
             ]
-            if module.split_results:
+            if module.split_results and not module.chosen_results:
                 out_types = [x.type for x in outputs]
                 function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(in_types, out_types))
         func.ReturnOp([*(ctx.token(e) for e in ordered), *outputs])
@@ -440,7 +442,7 @@ def _inspect_results(
 def _split_uneven_results(
     module: ModuleContext, program: Jaxpr, outputs: Sequence[ir.Value], out_shardings: Sequence[Any]
 ) -> dict[int, ShapedArray]:
-    """Choose shardings for results of an even program that do not divide, such as `x[1:]`: XLA would replicate these.
+    """Choose shardings for results that do not divide, such as `x[1:]`, in case XLA would replicate these.
 
     Returns:
       The types of their padded buffers, by number; `module.split_results` has the shardings.
@@ -552,7 +554,7 @@ def lower_jaxpr_to_module(
                 name = "jax.buffer_donor" if result is None else "tf.aliasing_output"
                 parameters[i][name] = ir.BoolAttr.get(True) if result is None else i32(result)
             function.attributes["arg_attrs"] = make_dict_array(parameters)
-        if out_shardings is not None:
+        if out_shardings is not None and not module.chosen_results:
             out_shardings = [module.split_results.get(i, s) for i, s in enumerate(out_shardings)]
         if out_shardings is not None or any(memories[1]) or has_layouts:
             results = annotate_memories(sharding_attributes(module, program.outvars, out_shardings), memories[1])
