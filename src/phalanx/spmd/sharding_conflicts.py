@@ -133,7 +133,7 @@ class ShardedOperation(NamedTuple):
         """The operands that XLA may reshard, if large operands keep their shardings or if small ones do."""
         orders = (self._by_size(), self._by_size()[::-1])
         found = [k for order in orders for excluded in ((), self._one_sided()) for k in self.resolve(order, excluded)]
-        return list({(k.operand, k.wanted.spec): k for k in found[::-1]}.values())[::-1]
+        return list({(k.operand, k.wanted.spec): k for k in found}.values())
 
     def resolve(self, order: Sequence[int] | None = None, excluded: Collection[Hashable] = ()) -> Iterator[Conflict]:
         """The operands that have to be resharded if others keep their shardings.
