@@ -83,17 +83,17 @@ def test_without_its_constraint_the_step_is_refused_with_the_line_and_a_fix(lm, 
     with pytest.raises(phalanx.errors.ShardingError) as error:
         without.step.lower(state, batch).compile()
     shape = f"f32[{small.batch},{small.window},{small.width}]"
-    call = "lax.with_sharding_constraint(x, P('data',))"
+    call = "lax.with_sharding_constraint(x, NamedSharding(mesh, P('data',)))"
     assert error.value.fix == (
         f"pass the result of gather, {shape}, at {lm.__file__}:{line} through {call}; "
         'or allow them with communication="any"'
     )
     # The line calls `split_batch`, which now does what the fix says.
-    fixed = lambda x, shardings: eval(call, {"lax": SimpleNamespace(with_sharding_constraint=real), "P": lm.P, "x": x})
-    monkeypatch.setattr(lm.lax, "with_sharding_constraint", fixed)
     mesh = lm.make_mesh((4, 2))
-    with mesh:
-        lm.Trainer(mesh, small, 12).step.lower(state, batch).compile()
+    names = {"lax": SimpleNamespace(with_sharding_constraint=real), "NamedSharding": lm.NamedSharding, "P": lm.P}
+    fixed = lambda x, shardings: eval(call, names | {"mesh": mesh, "x": x})
+    monkeypatch.setattr(lm.lax, "with_sharding_constraint", fixed)
+    lm.Trainer(mesh, small, 12).step.lower(state, batch).compile()
 
 
 def _assert_placed(x, sharding):

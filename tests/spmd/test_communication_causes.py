@@ -179,8 +179,8 @@ def test_the_error_names_line_bytes_and_shardings_and_its_fix_works():
         "dimensions, got 1 other, which send 128 bytes in one run:\n"
         f"    unasked all-gather of 128 bytes over 'x', at {LINE}: operand 1, f32[8,4] from argument w, is split as "
         "P('x',), but dot_general needs P().\n"
-        f"  Fix: pass operand 1 of dot_general, f32[8,4], at {LINE} through lax.with_sharding_constraint(x, P()); or "
-        'allow them with communication="any".'
+        f"  Fix: pass operand 1 of dot_general, f32[8,4], at {LINE} through lax.with_sharding_constraint(x, "
+        'NamedSharding(mesh, P())); or allow them with communication="any".'
     )
     fixed = phalanx.jit(lambda x, w: multiply(x, constrain(w, GRID)), communication="implied")
     assert [c.cause for c in collectives(fixed, ROWS, on(GRID, "x", shape=(8, 4)))] == ["asked"]
@@ -190,7 +190,7 @@ def test_in_the_mode_asked_sums_are_refused_too():
     with pytest.raises(ShardingError, match=r"only collectives that the program asks for, got 1 other") as error:
         phalanx.jit(lambda x: x.sum(0), communication="asked").lower(ROWS).compile()
     assert error.value.fix.endswith(
-        'through lax.with_sharding_constraint(x, P()); or allow them with communication="implied"'
+        'through lax.with_sharding_constraint(x, NamedSharding(mesh, P())); or allow them with communication="implied"'
     )
     f = phalanx.jit(lambda x: constrain(x, GRID).sum(0), communication="asked")
     assert [c.cause for c in collectives(f, ROWS)] == ["asked"]

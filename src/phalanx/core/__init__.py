@@ -111,6 +111,7 @@ from phalanx.core.jaxpr import (
     Var as Var,
     cached_on_jaxpr as cached_on_jaxpr,
     dce_jaxpr as dce_jaxpr,
+    enter_source as enter_source,
     eqn_named_axes as eqn_named_axes,
     eval_jaxpr as eval_jaxpr,
     inner_jaxprs as inner_jaxprs,

@@ -338,6 +338,15 @@ def run_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
         return _run_equations(jaxpr, args)
 
 
+def enter_source(eqn: Eqn, source: Any, scope: Any) -> None:
+    """Give the operations that an equation is evaluated with its line, inside this source and scope."""
+    # Inner functions of call-like primitives have source lines of their own.
+    if eqn.primitive.call_like:
+        state.source, state.scope = source, scope + split_source(eqn.source)[1]
+    else:
+        state.source, state.scope = eqn.source, scope
+
+
 def _run_equations(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     before, scope = state.source, state.scope
     env: dict[Var, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
@@ -348,11 +357,7 @@ def _run_equations(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 
     try:
         for eqn, dying in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
-            # Inner functions of call-like primitives have source lines of their own.
-            if eqn.primitive.call_like:
-                state.source, state.scope = before, scope + split_source(eqn.source)[1]
-            else:
-                state.source, state.scope = eqn.source, scope
+            enter_source(eqn, before, scope)
             out = eqn.primitive(*[read(a) for a in eqn.invars], **eqn.params)
             if eqn.primitive.multiple:
                 env.update(zip(eqn.outvars, out, strict=True))

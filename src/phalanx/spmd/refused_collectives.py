@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingError
+from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingError, state
 from phalanx.runtime import compiled_program
 from phalanx.sharding import NamedSharding, PartitionSpec
 from phalanx.spmd.communication_causes import UNASKED
@@ -49,7 +49,10 @@ def refuse_collectives(
     causes: list[tuple[Collective, Conflict | None]] = []
     for c in sorted(refused, key=lambda c: -c.bytes * c.executions):
         known = [k for _, k in causes if k is not None]
-        causes.append((c, _find_conflict(c, [k for k in conflicts if k not in known] or conflicts, operations)))
+        # Rather another equation with such a conflict, as in a recomputation, than both operands of one.
+        at = {id(k.eqn) for k in known}
+        left = sorted((k for k in conflicts if k not in known), key=lambda k: id(k.eqn) in at)
+        causes.append((c, _find_conflict(c, left or conflicts, operations)))
     total = sum(c.bytes * c.executions for c in refused)
     lines = Counter(_describe(c, conflict, input_name) for c, conflict in causes)
     shown = [f"{line}{f', {n} times' if n > 1 else ''}" for line, n in lines.items()]
@@ -168,9 +171,13 @@ def _ask_for_operand(conflict: Conflict) -> str:
 
 
 def _ask(what: str, aval: ShapedArray, eqn: Eqn, wanted: NamedSharding) -> str:
-    function = "phalanx.reshard" if wanted.mesh.explicit_axes else "lax.with_sharding_constraint"
+    function, sharding = "lax.with_sharding_constraint", _format(wanted)
+    if wanted.mesh.explicit_axes:
+        function = "phalanx.reshard"
+    elif state.context.mesh is None or state.context.mesh.empty:  # which a bare spec needs
+        sharding = f"NamedSharding(mesh, {sharding})"
     where = f"{eqn.primitive.name}, {_format_type(aval)}, at {format_line(eqn)}"
-    return f"pass {what} of {where} through {function}(x, {_format(wanted)})"
+    return f"pass {what} of {where} through {function}(x, {sharding})"
 
 
 def _weaken(allowed: str, only_sums: bool) -> str:

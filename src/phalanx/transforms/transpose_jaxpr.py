@@ -23,6 +23,7 @@ from phalanx.core import (
     broadcast_flag,
     cached_on_jaxpr,
     conform,
+    enter_source,
     enter_transform,
     instantiate,
     join_tangents,
@@ -206,16 +207,21 @@ def _transpose(
 def _run_backwards(
     jaxpr: Jaxpr, known: dict, cotangents: Sequence[Any], inputs: Sequence[Var], pending: dict[Var, Any]
 ) -> list:
-    # Equations without linear operands compute residuals, for example inside of a transposed `jit`.
+    # Equations without linear operands compute residuals, for example inside of a transposed `jit` or `checkpoint`.
     linear = []
-    for eqn in jaxpr.eqns:
-        for a in eqn.invars:
-            if type(a) is not Literal and a not in known:
-                linear.append(eqn)
-                break
-        else:
-            values = [a.value if type(a) is Literal else known[a] for a in eqn.invars]
-            known.update(zip(eqn.outvars, eqn.primitive.bind_as_list(*values, **eqn.params), strict=True))
+    before, scope = state.source, state.scope
+    try:
+        for eqn in jaxpr.eqns:
+            for a in eqn.invars:
+                if type(a) is not Literal and a not in known:
+                    linear.append(eqn)
+                    break
+            else:
+                values = [a.value if type(a) is Literal else known[a] for a in eqn.invars]
+                enter_source(eqn, before, scope)
+                known.update(zip(eqn.outvars, eqn.primitive.bind_as_list(*values, **eqn.params), strict=True))
+    finally:
+        state.source, state.scope = before, scope
     for v, c in zip(jaxpr.outvars, cotangents, strict=True):
         if type(v) is not Literal and v not in known and type(c) is not Zero:
             # A variable may be returned several times; its cotangents are added.
