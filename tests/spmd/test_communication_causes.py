@@ -114,6 +114,7 @@ REQUESTS = [
     ),
     ("host call", lambda x: call_host(constrain(x, GRID)), [ROWS], [GATHER, "asked all-reduce"]),
     ("in_specs", per_shard(lambda x: 2 * x, P(None, "x"), P(None, "x")), [ROWS], [EXCHANGE]),
+    ("in_specs of a result", lambda x: per_shard(lambda x: 2 * x, P(), P())(jnp.tanh(x)), [ROWS], [GATHER]),
 ]
 # Of these only the causes are compared, because versions of XLA choose other collectives.
 CONFLICTS = [
@@ -121,6 +122,8 @@ CONFLICTS = [
     ("one side of a contraction", jnp.matmul, [WHOLE, ROWS]),
     ("different dimensions", jnp.add, [ROWS, COLUMNS]),
     ("reverse", lambda x: x[::-1], [ROWS]),
+    ("reverse behind a constraint", lambda x: constrain(jnp.tanh(x), GRID, "x")[::-1], [ROWS]),
+    ("reverse behind a shard_map", lambda x: per_shard(lambda x: 2 * x, P("x"), P("x"))(x)[::-1], [ROWS]),
     ("roll", lambda x: jnp.roll(x, 1, 0), [ROWS]),
     ("concatenate", lambda x: jnp.concatenate([x, x]), [ROWS]),
     ("sort", lambda x: jnp.sort(x, 0), [ROWS]),

@@ -149,6 +149,7 @@ def deserialize_and_load(
         is_attached=True,
         communication="any",  # checked before the program was stored, if at all
         names_requests=False,
+        declares_results=True,
         layouts=((Layout.AUTO,) * len(ins), (Layout.AUTO,) * len(outs)),  # those of the executable
     )
     program = CompiledProgram(lowered, compiler.load_executable(bytes(code), chosen, len(outs)))

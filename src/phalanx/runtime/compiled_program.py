@@ -118,6 +118,7 @@ class LoweredProgram:
       communication: the collectives that it may have, as in the option `communication`; None for those that the option
         allows when it is compiled.
       names_requests: whether the collectives for shardings that the program asks for have its name.
+      declares_results: whether an output's sharding is declared, rather than chosen before it was padded.
       layouts: the memory layouts of the inputs and of the outputs; None for the default one.
     """
 
@@ -134,6 +135,7 @@ class LoweredProgram:
     is_attached: bool
     communication: str | None
     names_requests: bool
+    declares_results: bool
     layouts: tuple[Sequence[Any], Sequence[Any]]
 
     def compile(self, options: dict | None = None, input_name: Callable[[int], str] | None = None) -> CompiledProgram:
@@ -238,6 +240,7 @@ def lower(
     communication: str | None = None,
     layouts: tuple[Sequence[Any], Sequence[Any]] | None = None,
     topology: Callable[[int], Topology] | None = None,
+    declares_results: bool | None = None,
 ) -> LoweredProgram:
     """Lower a jaxpr for devices.
 
@@ -258,6 +261,7 @@ def lower(
         `Layout.AUTO` to leave it to the compiler.
       topology: for devices that are not attached, takes their number and returns those for which another process
         compiles the program; None if it will not be compiled for them.
+      declares_results: as in `LoweredProgram`; by default whether `out_shardings` has any.
     """
     layouts = layouts or ((None,) * len(program.invars), (None,) * len(program.outvars))
     if communication is None and state.context.communication != "any":
@@ -266,6 +270,8 @@ def lower(
     is_attached = platform in (None, device_platform) and not isinstance(devices[0], PlaceholderDevice)
     out_shardings = out_shardings or [None] * len(program.outvars)
     out_shardings = _apply_typed_shardings(program, in_shardings, out_shardings, devices)
+    if declares_results is None:
+        declares_results = any(s is not None for s in out_shardings)
     # The engine takes buffers in the order in which it numbers partitions, whatever order a mesh lists its devices in.
     in_shardings = [
         reorder_devices(s, devices, physical_aval(v.aval).ndim)
@@ -340,6 +346,7 @@ def lower(
         communication=communication,
         # XLA itself reshards what is split unevenly.
         names_requests=names_requests and not module.has_uneven,
+        declares_results=declares_results,
         layouts=layouts,
     )
     if not module.chosen_results:
@@ -358,6 +365,7 @@ def lower(
         chooses_results=False,
         communication=communication,
         layouts=layouts,
+        declares_results=declares_results,
     )
 
 

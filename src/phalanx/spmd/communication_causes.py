@@ -56,11 +56,11 @@ class CauseFinder:
 
     def _cause_of(self, c: Communication, name: str) -> str:
         primitive = registry.get(name)
-        if name == OUT_SHARDINGS or (
-            primitive is not None
-            and (primitive.target_shardings is not None or getattr(primitive, "synchronizes", False))
-        ):
+        if primitive is not None and getattr(primitive, "synchronizes", False):
             return ASKED
+        if name == OUT_SHARDINGS or (primitive is not None and primitive.target_shardings is not None):
+            # XLA of jaxlib 0.12 also names those so that reshard the result for the operations that read it.
+            return UNASKED if c.generated else ASKED
         if c.kind == "all-gather":
             return IMPLIED if name in self._partial and not self._moves_operand(c, name) else UNASKED
         if c.kind not in _REDUCTIONS or primitive is None:
@@ -88,8 +88,7 @@ class CauseFinder:
 
     @cached_property
     def _has_requests(self) -> bool:
-        declared = any(s is not None for s in self.lowered.out_shardings)
-        return declared or any(eqn.primitive.target_shardings is not None for eqn in self._eqns)
+        return self.lowered.declares_results or any(eqn.primitive.target_shardings is not None for eqn in self._eqns)
 
     @cached_property
     def _conflicts(self) -> list[Conflict]:

@@ -49,7 +49,7 @@ from phalanx.lax.collectives.replica_groups import ManualRegion
 from phalanx.lax.control_flow.control_flow_tracing import split_by_sizes
 from phalanx.lax.elementwise import div
 from phalanx.lax.shape import reshape_p
-from phalanx.lax.sharding_constraint import sharding_constraint_p
+from phalanx.lax.sharding_constraint import constrain, sharding_constraint_p
 from phalanx.runtime import ORDER_TOKEN, compiled_program, eager_dispatch, sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.shard_map_sharding_rule import per_device_sharding_rule
@@ -241,6 +241,10 @@ class ShardMap(PartialEvalCall, name="shard_map"):
                 fix="call the function under jit with arguments on its mesh, or pass the mesh of the program to "
                 "shard_map",
             )
+        if module.names_requests and outer is None and not set(mesh.axis_names) - manual:
+            # XLA would name the collectives for `in_specs` after the operations that compute the operands.
+            given = zip(operands, ctx.avals_in, specs["in_specs"], strict=True)
+            operands = tuple([constrain(ctx, x, aval, NamedSharding(mesh, spec)) for x, aval, spec in given])
         module.manual = ManualRegion(mesh, manual if outer is None else manual | outer.axes, module.device_assignment)
         # Positions along the axes of surrounding shard_maps stay readable inside.
         if outer is not None:
@@ -482,11 +486,11 @@ def _constrain_mapped(values: Sequence[Any], mapped: Sequence[bool], axis: AxisD
     if not names or axis.size % view.mesh.num_parts(names):
         return list(values)
 
-    def constrain(x: Any) -> Any:
+    def split_leading(x: Any) -> Any:
         open_dims = [UNCONSTRAINED] * (get_aval(x).ndim - 1)
         return sharding_constraint_p(x, sharding=NamedSharding(view.mesh, PartitionSpec(names, *open_dims)))
 
-    return [constrain(x) if m else x for x, m in zip(values, mapped, strict=True)]
+    return [split_leading(x) if m else x for x, m in zip(values, mapped, strict=True)]
 
 
 def _prepare(primitive: ShardMap, jaxpr: Jaxpr, types: tuple, layout: dict) -> compiled_program.CompiledCall:

@@ -97,7 +97,9 @@ class Conflict(NamedTuple):
         """Whether a collective of this kind and size may reshard the operand."""
         before, after = [math.prod(map(s.mesh.num_parts, s.axes(self.aval.ndim))) for s in (self.held, self.wanted)]
         is_gather = after < before
-        size = self.aval.size * self.aval.dtype.itemsize // min(before, after)
+        # A permutation sends the shards as they are.
+        parts = before if kind == "collective-permute" else min(before, after)
+        size = self.aval.size * self.aval.dtype.itemsize // parts
         return size == nbytes and (kind not in ("all-gather", "all-to-all") or is_gather == (kind == "all-gather"))
 
 
