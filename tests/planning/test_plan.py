@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from html.parser import HTMLParser
@@ -574,6 +576,50 @@ def test_a_failure_of_a_partitioning_in_this_process_is_raised_here():
     f.def_partition(fail, sharding_rule="i -> i")
     with pytest.raises(ZeroDivisionError, match="in the rule"):
         phalanx.plan(f, shape((8,)), mesh=AbstractMesh((2,), ("i",)), in_shardings=P("i"))
+
+
+LARGE = """
+import json, resource, sys
+import phalanx, phalanx.numpy as jnp
+from phalanx import lax
+from phalanx.sharding import AbstractMesh, P
+
+def loss(params, x):
+    def layer(x, p):
+        x = x + jnp.tanh(x @ p["up"]) @ p["down"]
+        return lax.with_sharding_constraint(x, P("data")), None
+    return jnp.mean(lax.scan(layer, x, params)[0].astype("float32") ** 2)
+
+@phalanx.jit(donate_argnums=0)
+def step(params, x):
+    return phalanx.tree.map(lambda p, g: p - 0.1 * g, params, phalanx.grad(loss)(params, x))
+
+shape = lambda *dims: phalanx.ShapeDtypeStruct(dims, "bfloat16")
+params = {"up": shape(24, 1024, 4096), "down": shape(24, 4096, 1024)}
+specs = {"up": P(None, None, "model"), "down": P(None, "model")}
+mesh = AbstractMesh((int(sys.argv[1]), 8), ("data", "model"))
+found = phalanx.plan(step, params, shape(8192, 1024), mesh=mesh, in_shardings=(specs, P("data")), target=sys.argv[2])
+used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+print(json.dumps({
+    "devices": found.num_devices,
+    "lines": [bool(c.source) for c in found.collectives],
+    "seconds": sum(u.ru_utime + u.ru_stime for u in used),
+    "bytes": sum(u.ru_maxrss for u in used) * 1024,
+}))
+"""
+
+
+@pytest.mark.parametrize(
+    "devices, target, compiler", [(2048, "h100", "cpu"), (8192, "h100", "cuda"), (8192, "v5p", "tpu")]
+)
+def test_a_mesh_of_thousands_is_planned_within_a_minute_of_cpu_time_and_2_gb(devices, target, compiler):
+    if not is_installed(compiler):
+        pytest.skip(f"XLA's compiler for {compiler} is not installed")
+    command = [sys.executable, "-c", LARGE, str(devices // 8), target]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = json.loads(said)
+    assert found["devices"] == devices and found["lines"] and all(found["lines"])
+    assert found["seconds"] < 60 and found["bytes"] < 2e9
 
 
 @pytest.mark.slow
