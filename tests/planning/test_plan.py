@@ -431,6 +431,13 @@ def test_a_function_of_modules_is_planned_with_the_names_of_their_parameters():
     assert "time in all" not in str(found)  # without a target there are no times
 
 
+def test_derivatives_of_integers_are_planned_and_drawn():
+    f = lambda x, i: phalanx.grad(lambda x, i: jnp.sum(x[i]), argnums=(0, 1), allow_int=True)(x, i)
+    found = phalanx.plan(f, shape((16, 4)), shape((8,), "int32"), mesh=WIDE, in_shardings=P())
+    assert [a.type for a in found.arrays if a.kind == "result"] == ["float32[16,4]", "float0[8]"]
+    assert "float0[8]" in found.to_html()
+
+
 def test_a_partial_is_planned_under_the_name_of_its_function():
     def scaled(x, factor):
         return factor * x

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from phalanx.core import ShapedArray
+from phalanx.core import ShapedArray, float0
 from phalanx.engine.hlo_instructions import find_root_name, flatten_type, num_bytes, numbers
 from phalanx.engine.hlo_parser import HloModule
 from phalanx.sharding import NamedSharding
@@ -79,7 +79,8 @@ def _describe(kind: str, arrays: Iterator[tuple[str, ShapedArray, Any, str]]) ->
         if isinstance(sharding, NamedSharding):
             axes = tuple(tuple(map(str, names)) for names in sharding.axes(len(shape)))
             parts = tuple(map(sharding.mesh.num_parts, sharding.axes(len(shape))))
-        type = f"{aval.dtype}[{','.join(map(str, shape))}]"
+        dtype = "float0" if aval.dtype == float0 else aval.dtype  # which NumPy prints as a record
+        type = f"{dtype}[{','.join(map(str, shape))}]"
         yield PlannedArray(kind, name, type, parts, axes, shard.partition("{")[0], num_bytes(shard))
 
 
