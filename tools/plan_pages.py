@@ -76,7 +76,7 @@ def format_section(key: str, place: Place, given: Plan, choice: Any) -> str:
     ):
         values = read(given), read(choice.plan)
         bars = (
-            f'<td class={side}>{unit(n)}<div class=bar style="width:{100 * n / max(*values, 1e-30):.1f}%"></div>'
+            f'<td class={side}>{unit(n)}<div class=bar style="width:{100 * n / max(*values, 1e-30):.1f}%"></div></td>'
             for side, n in zip(("before", "after"), values, strict=True)
         )
         rows.append(f"<tr><th>{name}</th>{''.join(bars)}</tr>")

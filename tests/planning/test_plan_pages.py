@@ -23,3 +23,4 @@ def test_a_section_draws_the_larger_plan_as_the_full_bar():
     assert '<td class=after>262 kB<div class=bar style="width:12.5%"></div>' in page
     assert "<a href=cpu_after.html>after: AUTO, which took solved</a>" in page
     assert "P(&#x27;&lt;data&gt;&#x27;)" in page
+    assert page.count("<td") == page.count("</td>") == 6
