@@ -222,7 +222,7 @@ def test_a_crash_while_writing_leaves_the_old_entry(cache, monkeypatch):
 def test_the_public_functions_set_the_folder_and_reset_the_counts(cache):
     from phalanx.experimental.compilation_cache import compilation_cache as public
 
-    from phalanx.core.config import config
+    from phalanx import config
 
     before = config.compilation_cache_dir
     public.set_cache_dir("folder")
