@@ -33,6 +33,7 @@ _lock = threading.RLock()
 _declared: dict[str, Option] = {}
 _global_values: dict[str, Any] = {
     "mesh": None,
+    "placement_mesh": None,
     "axes": (),
     "split_sizes": (),
     "rows_share": False,
@@ -47,12 +48,13 @@ _contexts: Cache[tuple[Any, ...], Context] = Cache("core.contexts", weak="values
 class Context:
     """Everything outside a function that changes its trace; interned, so that equality is identity.
 
-    Attributes are the options declared with `traced=True`, `mesh` (the mesh in context, or None), `axes` (the named
-    axes in scope), `split_sizes` (inside `shard_map(uneven="pad")`, pairs of the axes that split a dimension of an
-    argument, and its size without padding), `rows_share` (whether each row of a `pmap` inside another mapped function
-    runs on all devices of that function), `xla_metadata` (the metadata that operations carry, as pairs of strings),
-    `mesh_size_reads` (what an export records, see `export.mesh_size_reads`) and `is_forked` (whether the process was
-    forked after devices were started, so that no program compiled before can run).
+    Attributes are the options declared with `traced=True`, `mesh` (the mesh in context, or None), `placement_mesh`
+    (the mesh over whose devices new arrays are replicated, or None), `axes` (the named axes in scope), `split_sizes`
+    (inside `shard_map(uneven="pad")`, pairs of the axes that split a dimension of an argument, and its size without
+    padding), `rows_share` (whether each row of a `pmap` inside another mapped function runs on all devices of that
+    function), `xla_metadata` (the metadata that operations carry, as pairs of strings), `mesh_size_reads` (what an
+    export records, see `export.mesh_size_reads`) and `is_forked` (whether the process was forked after devices were
+    started, so that no program compiled before can run).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_values")

@@ -39,7 +39,6 @@ from phalanx.core import (
     user_stacklevel,
 )
 from phalanx.runtime import transfer
-from phalanx.sharding import NamedSharding, PartitionSpec, get_explicit_mesh
 from phalanx.symbolic import is_symbolic, static_size
 from phalanx.typing import Array, ArrayLike, Axis, DTypeLike, Shape
 
@@ -253,11 +252,9 @@ def as_array(x: ArrayLike) -> Any:
     while trace is not None and type(trace) is not StagingTrace:
         trace = None if type(trace) is ConstantFoldingTrace else trace.parent
     if trace is None:
-        mesh = get_explicit_mesh()
-        placed = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        return transfer.put(
-            host_scalar(x, aval.dtype) if type(x) is int else np.asarray(x), placed, aval, committed=False
-        )
+        sharding, committed = transfer.default_placement()
+        value = host_scalar(x, aval.dtype) if type(x) is int else np.asarray(x)
+        return transfer.put(value, sharding, aval, committed)
     if not aval.shape:
         return lax.convert_element_type_p(x, dtype=aval.dtype, weak_type=aval.weak_type)
     return StagedTracer(trace, aval, trace.constant(np.asarray(x, aval.dtype)))

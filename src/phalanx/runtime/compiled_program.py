@@ -73,7 +73,7 @@ from phalanx.sharding import (
     PartitionSpec,
     Sharding,
     from_hlo_sharding,
-    get_explicit_mesh,
+    get_placement_mesh,
     reorder_devices,
 )
 
@@ -380,7 +380,7 @@ def _apply_typed_shardings(
     mesh = next((s.mesh for s in typed), None)
     # Results of operands that are sharded without a sharding in their types are left to the compiler.
     if mesh is None and all(s.is_fully_replicated for s in in_shardings):
-        mesh = get_explicit_mesh()
+        mesh = get_placement_mesh()
     if mesh is None or mesh.auto_axes or mesh.size != len(devices):
         return declared
     mesh = mesh.abstract_mesh.on(devices)
@@ -685,6 +685,7 @@ def _complete_spec(aval: ShapedArray, mesh: Mesh | AbstractMesh, dims: Sequence[
     Over Explicit axes the type decides, also over axes of size 1, which the compiler does not report.
     """
     held: NamedSharding | None = aval.type_sharding
+    dims = dims[: aval.ndim]  # The words of random keys are no dimensions of theirs.
     if held is None:
         # The compiler may use Explicit axes, too; they are no part of the type then.
         used = mesh.explicit_axes if any(axis in mesh.explicit_axes for axes in dims for axis in axes) else ()
@@ -834,8 +835,8 @@ def compile_call(
     devices, committed = common_devices(types, names)
     if devices is None and (named := named_sharding(program)) is not None:
         devices, committed = tuple(named._device_assignment), True
-    if devices is None and (mesh := get_explicit_mesh()) is not None:
-        devices = mesh.flat_devices
+    if devices is None and (mesh := get_placement_mesh()) is not None:
+        devices, committed = mesh.flat_devices, True
     if devices is None:
         devices = tuple(transfer.default_sharding().device_set)
     replicated = transfer.replicated_sharding(devices, [t.sharding for t in types])

@@ -24,7 +24,7 @@ from phalanx.runtime.array import (
 )
 from phalanx.runtime.layout import Layout
 from phalanx.runtime.memory_kinds import to_default_memory
-from phalanx.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
+from phalanx.sharding import GSPMDSharding, NamedSharding, PartitionSpec, SingleDeviceSharding, get_placement_mesh
 
 
 def replicated_sharding(devices: Sequence[Any], shardings: Sequence[Any] = ()) -> Any:
@@ -41,6 +41,12 @@ def default_sharding() -> SingleDeviceSharding:
     if chosen is None or isinstance(chosen, str):
         chosen = client.local_devices(backend=chosen)[0]
     return single_device_sharding(chosen)
+
+
+def default_placement() -> tuple[Any, bool]:
+    """The sharding of values that an operation creates or reads from the host, and whether they are committed to it."""
+    mesh = get_placement_mesh()
+    return (default_sharding(), False) if mesh is None else (NamedSharding(mesh, PartitionSpec()), True)
 
 
 def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed: bool | None = None) -> Array:
@@ -166,8 +172,8 @@ def _is_scalar(x: Any) -> bool:
 def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
     """A scalar as a cached array, since programs use the same few scalars again and again.
 
-    Without a type, the array is on the default device, and a value that is not a scalar is returned unchanged. The
-    array belongs to the cache: it must not be donated or deleted.
+    Without a type, the array is where new arrays are placed, and a value that is not a scalar is returned unchanged.
+    The array belongs to the cache: it must not be donated or deleted.
     """
     if type is None and x.__class__ not in HOST_SCALARS and not isinstance(x, np.generic):
         return x
@@ -175,7 +181,7 @@ def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
     key = (x.__class__, repr(x) if not x or isinstance(x, _COMPLEX) else x, type or current_scope().context)
     found = _scalars.get(key)
     if found is None or found._buffer.is_deleted():
-        type = type or ArrayType(get_aval(x), default_sharding())
+        type = type or ArrayType(get_aval(x), *default_placement())
         found = _scalars[key] = from_numpy(host_scalar(x, type.aval.dtype), type)
     return found
 

@@ -33,8 +33,8 @@ from phalanx.sharding.mesh import (
 )
 from phalanx.sharding.mesh_context import (
     get_abstract_mesh as get_abstract_mesh,
-    get_explicit_mesh as get_explicit_mesh,
     get_mesh as get_mesh,
+    get_placement_mesh as get_placement_mesh,
     set_mesh as set_mesh,
     spec_to_sharding as spec_to_sharding,
     to_sharding as to_sharding,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -60,8 +61,10 @@ def get_abstract_mesh() -> AbstractMesh:
     return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh
 
 
-def get_explicit_mesh() -> Mesh | None:
-    """The current mesh of this thread if it has devices and Explicit axes, so that all arrays are placed on it.
+def get_placement_mesh() -> Mesh | None:
+    """The mesh over whose devices new arrays are replicated: that of `set_mesh`, or of `with mesh:` over Explicit axes.
+
+    A block `with mesh:` over Auto axes, as older programs have it, only resolves bare specs.
 
     Returns:
       The mesh, or None.
@@ -69,11 +72,11 @@ def get_explicit_mesh() -> Mesh | None:
     Examples:
       >>> from phalanx.sharding import make_mesh, set_mesh
       >>> with set_mesh(make_mesh((1,), ("data",))):
-      ...     get_explicit_mesh() is get_mesh()
+      ...     get_placement_mesh() is get_mesh()
       True
     """
-    mesh = state.context.mesh
-    return mesh if isinstance(mesh, Mesh) and mesh.explicit_axes else None
+    held: Mesh | None = state.context.placement_mesh
+    return held
 
 
 @api_boundary_class
@@ -100,12 +103,18 @@ class set_mesh:
         _check_mesh(mesh, "set_mesh")
         self._mesh = mesh
         # Set at construction, so that `set_mesh(mesh)` works without a `with` block.
-        self._outer = set_without_block("mesh", check_mesh_change(mesh))
+        self._outer = {name: set_without_block(name, value) for name, value in self._fields().items()}
 
     def __enter__(self) -> Mesh | AbstractMesh | None:
-        set_without_block("mesh", self._outer)
-        enter_block(self, {"mesh": check_mesh_change(self._mesh)})
+        for name, value in self._outer.items():
+            set_without_block(name, value)
+        enter_block(self, self._fields())
         return self._mesh
+
+    def _fields(self) -> dict[str, Any]:
+        """The fields of the context that it sets."""
+        mesh = check_mesh_change(self._mesh)
+        return {"mesh": mesh, "placement_mesh": mesh if isinstance(mesh, Mesh) else None}
 
     def __exit__(self, *exc_info: object) -> None:
         leave_block(self)
@@ -159,7 +168,12 @@ def use_abstract_mesh(mesh: Mesh | AbstractMesh) -> Iterator[Mesh | AbstractMesh
       ('data',)
     """
     _check_mesh(mesh, "use_abstract_mesh")
-    with state_extra(mesh=check_mesh_change(mesh, within_trace=True)):
+    fields = {"mesh": check_mesh_change(mesh, within_trace=True)}
+    # Outside of compiled functions, the axes are those of the devices of `set_mesh`.
+    held = get_placement_mesh()
+    if state.trace is None and held is not None and isinstance(mesh, AbstractMesh) and mesh.size == held.size:
+        fields = dict.fromkeys(("mesh", "placement_mesh"), mesh.on(held.flat_devices))
+    with state_extra(**fields):
         yield mesh
 
 

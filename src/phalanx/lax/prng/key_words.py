@@ -23,6 +23,7 @@ from phalanx.core import (
 from phalanx.engine import Cache, ir
 from phalanx.lax.shape import dim_names, move_dim
 from phalanx.runtime import Array, ArrayType, LoweringContext, compile_operation, transfer
+from phalanx.sharding import NamedSharding
 from phalanx.typing import PRNGKey
 
 _UINT32 = np.dtype(np.uint32)
@@ -67,7 +68,9 @@ class RandomWrap(Primitive, name="random_wrap"):
         return self(move_dim(words, b, 0), dtype=dtype), 0
 
     def run(self, words: Array, *, dtype: KeyDtype) -> Any:
-        words = transfer.put(words) if type(words) is not Array else words
+        if type(words) is not Array:
+            sharding, committed = transfer.default_placement()
+            words = transfer.put(words, sharding, committed=committed)
         return _reinterpret(self, words, self.abstract_eval(words.aval, dtype=dtype), dtype=dtype)
 
 
@@ -99,7 +102,8 @@ class RandomUnwrap(Primitive, name="random_unwrap"):
 def _reinterpret(primitive: Primitive, x: Array, aval: ShapedArray, **params: Any) -> Array:
     """Reinterpret an array as another type over the same buffer; by a compiled program if it is sharded."""
     held = x._type
-    if len(held.sharding.device_set) == 1:
+    # A spec without entries replicates arrays of every rank.
+    if len(held.sharding.device_set) == 1 or (isinstance(held.sharding, NamedSharding) and not held.sharding.spec):
         return Array(x._live(), ArrayType(aval, held.sharding, held.committed))
     key = (primitive, held, *params.values())
     if (call := _calls.get(key)) is None:
