@@ -491,8 +491,9 @@ def trace_to_jaxpr(
     before, scope, source = state.trace, state.scope, state.source
     with pause_collector():
         # Scopes around the call belong to the equation that calls the jaxpr, not to the equations inside.
-        state.trace, state.scope = trace, current_scope().context.xla_metadata
-        state.source = source_info.split_source(source)[0]
+        metadata, outer_source = current_scope().context.xla_metadata, source_info.split_source(source)[0]
+        # No call between this line and `try`, at which an interrupt would leave the state of this trace in force.
+        state.trace, state.scope, state.source = trace, metadata, outer_source
         try:
             outputs = fun(*[trace.new_input(aval) for aval in in_avals])
             program = trace.finish(outputs)
