@@ -102,3 +102,12 @@ def test_operators_accept_numpy_scalars_of_the_same_dtype(dtype):
     for out in (x * one, one * x, x[0] * one, phalanx.jit(lambda x: x * one)(x)):
         assert out.dtype == dtype and np.all(np.asarray(out).astype(complex) == 1)
     assert (x == one).all()
+
+
+@pytest.mark.parametrize("exponent", [np.int64(3), np.uint8(3), np.int32(3)])
+def test_a_numpy_integer_as_exponent_is_static(exponent):
+    for base in (jnp.array([-2.0, 0.0]), jnp.array([2, 3], jnp.uint8)):
+        for power in (lambda x: x**exponent, lambda x: jnp.power(x, exponent)):
+            assert [e.primitive.name for e in phalanx.make_jaxpr(power)(base).eqns] == ["integer_pow"]
+            assert power(base).dtype == base.dtype and power(base).tolist() == (np.asarray(base) ** 3).tolist()
+    assert phalanx.grad(lambda x: x**exponent)(-2.0) == 12.0

@@ -108,8 +108,9 @@ def _make_power_operators() -> tuple[Callable, Callable]:
     operator, reflected = make_operators(ufunc_table.power)
 
     def power(self: Array, other: object) -> Any:
-        # A Python integer becomes `integer_pow`, whose derivative is defined at 0.
-        return ufunc_table.power(self, other) if type(other) is int else operator(self, other)
+        # A static integer becomes `integer_pow`, whose derivative is defined at 0.
+        is_static = type(other) in ufunc_table.STATIC_EXPONENTS
+        return ufunc_table.power(self, other) if is_static else operator(self, other)
 
     return power, reflected
 

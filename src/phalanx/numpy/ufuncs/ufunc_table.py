@@ -441,8 +441,12 @@ mod = remainder
 true_divide = divide
 
 
+# The types of exponents that are known while tracing.
+STATIC_EXPONENTS = frozenset((int, *(np.dtype(code).type for code in np.typecodes["AllInteger"])))
+
+
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Power x1 ** x2, elementwise; a Python integer exponent is evaluated by repeated multiplication.
+    """Power x1 ** x2, elementwise; an integer of Python or NumPy as exponent is evaluated by repeated multiplication.
 
     Args:
       x1: the base.
@@ -455,11 +459,12 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
       >>> jnp.power(jnp.array([1.0, 2.0, 3.0]), 2).tolist()
       [1.0, 4.0, 9.0]
     """
-    if type(x2) is int and getattr(x1, "aval", None) is not None:
+    if type(x2) in STATIC_EXPONENTS and getattr(x1, "aval", None) is not None:
         kind = x1.aval.dtype.kind
         # A static integer exponent needs no logarithm: the power and its derivative are exact also for negative bases.
-        if kind in "fc" or (kind in "iu" and x2 >= 0) or kind == "V":
-            return lax.integer_pow_p(x1, y=x2)
+        # As in JAX, the dtype of a NumPy integer does not take part in promotion.
+        if kind in "fcV" or (kind in "iu" and x2 >= 0):
+            return lax.integer_pow_p(x1, y=int(x2))
     return _power_arrays(x1, x2)
 
 
