@@ -91,13 +91,13 @@ ENTRY %main (p: f32[2,4], q: bf16[4,2]) -> (s32[], f32[2,4]) {
 
 def test_each_operation_is_found_once_with_what_is_known_of_it():
     gather, permute, both, scatter, swap, total = communications(HloModule(PROGRAM))
-    assert gather == ("all-gather", 128, ((0, 1, 2, 3),), (), "/somewhere/model.py", 31, "all-gather(x)", ())
+    assert gather == ("all-gather", 128, ((0, 1, 2, 3),), (), "/somewhere/model.py", 31, "all-gather(x)", (), False)
     assert permute[:4] == ("collective-permute", 32, (), ((0, 1), (1, 2)))
     assert both[:4] == ("all-reduce", 48, (), ())
     assert scatter[:4] == ("reduce-scatter", 32, ((0, 2), (1, 3)), ())
     assert swap[:4] == ("all-to-all", 32, ((0, 1), (2, 3)), ())
     assert total == (
-        "all-reduce", 32, ((0, 1), (2, 3)), (), r"/somewhere/a \"b\".py", 12, "jit(f)/while/body/add", (5,)
+        "all-reduce", 32, ((0, 1), (2, 3)), (), r"/somewhere/a \"b\".py", 12, "jit(f)/while/body/add", (5,), False
     )  # fmt: skip
 
 

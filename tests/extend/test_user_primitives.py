@@ -406,3 +406,20 @@ def test_types_take_the_place_of_values_in_linear_transpose():
     aval = phalanx.core.ShapedArray((2,), np.dtype("float32"))
     (x_bar,) = phalanx.linear_transpose(lambda x: 3 * x, aval)(jnp.ones(2))
     assert x_bar.tolist() == [3.0, 3.0]
+
+
+def test_a_derivative_rule_may_map_a_function_that_returns_zero_tangents():
+    p = core.Primitive("rounded_and_same")
+    p.multiple_results = True
+    p.def_abstract_eval(lambda x: [x, x])
+    mlir.register_lowering(p, mlir.lower_fun(lambda x: [jnp.round(x), x], multiple_results=True))
+
+    def jvp(primals, tangents):
+        map_tangent = phalanx.vmap(lambda t: [ad.Zero(phalanx.core.ShapedArray(t.shape, t.dtype)), t])
+        return p.bind(*primals), map_tangent(*tangents)
+
+    ad.primitive_jvps[p] = jvp
+    x = jnp.array([1.2, 2.7])
+    (rounded, same), (t_rounded, t_same) = phalanx.jvp(phalanx.jit(lambda x: p.bind(x)), (x,), (x,))
+    assert rounded.tolist() == [1, 3] and t_rounded.tolist() == [0, 0]
+    assert same.tolist() == t_same.tolist() == x.tolist()

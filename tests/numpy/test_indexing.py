@@ -327,3 +327,13 @@ def test_indices_beyond_the_ends_are_clipped_or_filled(mode, wraps):
     if mode == "clip":
         added = jnp.array(x).at[i].add(1, mode=mode, wrap_negative_indices=wraps)
         np.testing.assert_array_equal(added, x + np.bincount(np.clip(place, 0, 3), minlength=4))
+
+
+@pytest.mark.parametrize("how", ["set", "add", "multiply", "max"])
+@pytest.mark.parametrize("value", [1, jnp.int32(1)], ids=["weak", "int32"])
+def test_an_update_keeps_the_weak_type_of_the_array(how, value):
+    update = lambda x: getattr(x.at[0], how)(value)
+    weak = jnp.broadcast_to(jnp.asarray(2), (3,))
+    assert update(weak).weak_type and phalanx.jit(update)(weak).weak_type
+    assert phalanx.vmap(update)(weak[None]).weak_type
+    assert not update(jnp.arange(3)).weak_type

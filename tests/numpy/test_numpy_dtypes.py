@@ -235,3 +235,16 @@ def test_strict_promotion_accepts_python_booleans_as_updates():
         assert phalanx.jit(lambda x: x.at[1:].add(True))(x).tolist() == [0, 2, 3, 4]
         with pytest.raises(TypeError):
             x.at[1].set(np.bool_(True))
+
+
+def test_scalars_in_a_jaxpr_are_weak_when_it_is_evaluated():
+    x = jnp.asarray(0)
+    choices = [
+        lambda x: jnp.where(x > 0, 1, 2),
+        lambda x: jnp.where(x > 0, 1.5, 2),
+        lambda x: x + jnp.where(x > 0, 1, 2),
+    ]
+    for f in choices:
+        program = phalanx.make_jaxpr(f)(x)
+        (value,) = phalanx.core.eval_jaxpr(program.jaxpr, program.consts, x)
+        assert (value.dtype, value.weak_type) == (f(x).dtype, True)

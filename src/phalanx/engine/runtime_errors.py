@@ -9,6 +9,7 @@ import collections
 import contextlib
 import inspect
 import itertools
+import os
 import re
 import threading
 import traceback
@@ -92,7 +93,7 @@ def raise_late_failure() -> None:
     with _lock:
         late, _late[:] = list(_late), []
     if late:
-        raise late[0]
+        raise _to_reported(late[0])
 
 
 def unwrap_callback_error(error: XlaRuntimeError) -> BaseException:
@@ -106,5 +107,12 @@ def unwrap_callback_error(error: XlaRuntimeError) -> BaseException:
     """
     mark = _FIND_MARK.search(str(error))
     if mark is not None:
-        return _kept.get(int(mark[1]), error)
+        return _to_reported(_kept.get(int(mark[1]), error))
     return explain_process_failure[0](error) if explain_process_failure else error
+
+
+def _to_reported(error: BaseException) -> BaseException:
+    """The exception to raise. Programs written for JAX, under `phalanx.as_jax`, catch XLA's error with its text."""
+    if "PHALANX_AS_JAX" not in os.environ or isinstance(error, XlaRuntimeError):
+        return error
+    return XlaRuntimeError(f"INTERNAL: Python callback failed: {''.join(traceback.format_exception(error))}")

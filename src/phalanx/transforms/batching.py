@@ -27,6 +27,7 @@ from phalanx.core import (
     Trace,
     Tracer,
     WrappingTracer,
+    Zero,
     broadcast_flag,
     cached_on_jaxpr,
     check_axis_name,
@@ -501,5 +502,8 @@ def _move_result(x: ArrayLike, d: int | None, want: object, size: DimSize, where
                 fix="set out_axes to the position of the mapped dimension in this result, such as 0",
             )
         return x
+    if isinstance(x, Zero):  # of a function that a derivative rule maps
+        place: Any = canonical_dim(want, x.aval.ndim + 1, where)
+        return Zero(x.aval.with_dim(place, size))
     target: Any = canonical_dim(want, np.ndim(x) + (d is None), where)
     return move_mapped_dim(x, d, size, target)

@@ -41,3 +41,13 @@ jax.config.update("jax_enable_x64", True)
 print(jnp.arange(2.0).dtype, jnp.int64(2**40) + 1)
 jax.config.update("jax_enable_x64", False)
 print(jnp.arange(2.0).dtype)
+
+
+def fail(x):
+    raise KeyError("no entry")
+
+
+try:
+    jax.jit(lambda x: jax.pure_callback(fail, jax.ShapeDtypeStruct((), jnp.float32), x))(1.0).block_until_ready()
+except jax.errors.JaxRuntimeError as error:
+    print("caught", "KeyError: 'no entry'" in str(error))

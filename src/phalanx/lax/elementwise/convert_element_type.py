@@ -54,7 +54,11 @@ class ConvertElementType(Primitive, name="convert_element_type"):
         else:
             constant = Literal(x, aval) if (aval := get_scalar_aval(x)) else None
         if constant and (y := _convert_constant(constant, dtype)):
-            return trace.literal(y[0], ShapedArray((), dtype, params["weak_type"]))
+            value, aval = y[0], ShapedArray((), dtype, params["weak_type"])
+            # As a Python scalar, where it has this type, the value is weak also when the equation is evaluated.
+            if aval.weak_type and get_scalar_aval(scalar := value.item()) == aval:
+                value = scalar
+            return trace.literal(value, aval)
         if type(x) is np.ndarray and (aval := get_aval(x)).dtype == dtype and not params["weak_type"]:
             return StagedTracer(trace, aval, trace.constant(x))
         return trace.record(self, args, params)

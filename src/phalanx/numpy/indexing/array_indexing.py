@@ -15,6 +15,7 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import current_scope, dtypes, promotion, state, user_stacklevel
 from phalanx.engine import Cache, api_boundary, api_boundary_class
+from phalanx.lax.elementwise import as_type
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding, drop_type_sharding
 from phalanx.numpy.indexing.index_expression import (
     HostIntegers,
@@ -265,6 +266,8 @@ def update(
         plan = _update_plans[plan_key] = plan_write(x.shape, key, mode, indices_are_sorted, unique_indices)
     if how == "apply":
         return plan.apply(x, arrays, values)
+    if x.aval.weak_type:
+        return _update_weakly(x, arrays, values, plan, how)
     x, values = _convert_operands(x, values, how)
     if state.trace is not None:
         return plan(x, arrays, values, how)
@@ -272,6 +275,13 @@ def update(
     if type(plan) is WindowPlan and plan.sizes and plan.shared.places.are_many(plan.starts):
         return _update(x, [np.array(plan.starts, np.int32)], values, plan.shared, how)
     return _update(x, arrays, values, plan, how)
+
+
+def _update_weakly(x: Array, arrays: list, values: Array, plan: Callable[..., Array], how: str) -> Any:
+    """Update an array of weak type, which the result has, too, whatever the values have."""
+    x, values = _convert_operands(x, values, how)
+    updated = plan(x, arrays, values, how) if state.trace is not None else _update(x, arrays, values, plan, how)
+    return as_type(updated, updated.dtype, weak_type=True)
 
 
 def _convert_operands(x: Array, values: Array, how: str) -> tuple:

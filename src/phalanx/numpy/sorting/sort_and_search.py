@@ -271,7 +271,7 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
       a, kth, axis: as in `partition`.
 
     Returns:
-      Indices along the axis, in the default integer dtype.
+      Indices along the axis, as int32.
 
     Raises:
       ArgumentError: `kth` is out of range.
@@ -283,7 +283,7 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """
     x, axis = _prepare(a, axis, "argpartition")
     _check_kth(kth, x.shape[axis], "argpartition")
-    return argsort(x, axis)
+    return lax.convert_element_type(argsort(x, axis), np.int32)
 
 
 def _check_kth(kth: int, n: DimSize, name: str) -> None:
