@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -191,7 +192,7 @@ class FailureWatch:
         launch_of_program, is_compared = (name, fingerprint.encode()), False
 
         # `begin`, without what takes time: this runs at each call.
-        def launch(arguments: list, with_tokens: bool = False) -> Any:
+        def launch(*arguments: Any) -> Any:
             nonlocal is_compared
             if self._failure is not None or group.failure is not None:
                 self.check(group.name)
@@ -202,8 +203,8 @@ class FailureWatch:
                 is_compared = True
             try:
                 if may_block:
-                    return self._interrupter.wait(lambda: run(arguments, with_tokens))
-                return run(arguments, with_tokens)
+                    return self._interrupter.wait(functools.partial(run, *arguments))
+                return run(*arguments)
             except XlaRuntimeError as error:
                 raise self.explain(error) from error
 
@@ -545,9 +546,16 @@ def _find_place(frame: FrameType | None) -> str:
 
 
 def _calls_jaxlib(frame: FrameType) -> bool:
-    """Whether the innermost frame of a thread is one that launches a program, or uses the coordination service."""
-    file, own = frame.f_code.co_filename, _calls_jaxlib.__code__.co_filename
-    return file == coordination.__file__ or (file == own and frame.f_code.co_name == "launch")
+    """Whether a thread, by its innermost frame, launches a program itself, or uses the coordination service."""
+    own, waiting = _calls_jaxlib.__code__.co_filename, interruptible_wait.__file__
+    if frame.f_code.co_filename == coordination.__file__:
+        return True
+    caller: FrameType | None = frame
+    while caller is not None and is_internal(caller.f_code) and caller.f_code.co_filename != waiting:
+        if caller.f_code.co_filename == own and caller.f_code.co_name == "launch":
+            return True
+        caller = caller.f_back
+    return False
 
 
 def _format_place(frame: FrameType, line: int) -> str:

@@ -7,7 +7,9 @@ that wants the results waits for that thread. `failure_watch` provides an `Inter
 
 from __future__ import annotations
 
-import queue
+import collections
+import contextlib
+import os
 import threading
 import time
 import weakref
@@ -17,6 +19,8 @@ from typing import Any
 interrupters: list[Interrupter] = []  # of the distributed program of this process; at most one
 
 _INTERRUPTED = object()
+_WAKE = b"!"
+_POLL = 0.01
 _LAST_SECONDS = 1.0  # of a wait that begins after the interrupt, for results that do not depend on other processes
 
 
@@ -45,14 +49,14 @@ class Interrupter:
     def __init__(self, make_error: Callable[[], BaseException]):
         self.make_error = make_error
         self._is_interrupted = False
-        self._own = threading.local()  # the helper of each thread
+        self._own = threading.local()  # the helper of each thread; helpers call functions themselves
         self._helpers: weakref.WeakSet[_Helper] = weakref.WeakSet()
 
     def wait(self, block: Callable[[], Any]) -> Any:
         """As the function of that name."""
         helper = getattr(self._own, "helper", None)
         if helper is None or self._is_interrupted:
-            helper = self._own.helper = _Helper()
+            helper = self._own.helper = _Helper(self._own)
             self._helpers.add(helper)
         outcome = helper.call(block, _LAST_SECONDS if self._is_interrupted else None)
         if outcome is _INTERRUPTED:
@@ -75,68 +79,106 @@ class Interrupter:
         """End all waits, and those that are still to come."""
         self._is_interrupted = True
         for helper in list(self._helpers):
-            helper.outcomes.put(_INTERRUPTED)
+            helper.interrupt()
 
     @property
     def has_left(self) -> bool:
         """Whether waits go on that were left, as by Ctrl-C."""
-        return any(helper.num_left for helper in list(self._helpers))
+        return any(helper.has_left for helper in list(self._helpers))
 
     def join(self, seconds: float) -> None:
         """Give these waits some time to end: a thread that returns from jaxlib while Python ends aborts the process."""
         deadline = time.monotonic() + seconds
-        for helper in list(self._helpers):
-            helper.skip_left(deadline)
+        while self.has_left and time.monotonic() < deadline:
+            time.sleep(_POLL)
 
 
 class _Helper:
-    """A thread that calls functions in the place of another one, in order."""
+    """A thread that calls functions in the place of another one, in order.
 
-    def __init__(self) -> None:
-        self.requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    The two wake each other through pipes. As its writer is expected to sleep soon, the reader of a pipe is started at
+    once on the core of the writer: a call takes 5 us. A thread that is woken by a lock or a queue takes 12 to 28 us.
+
+    Args:
+      own: the helpers of the threads, among which the thread enters itself.
+    """
+
+    def __init__(self, own: threading.local):
         self.number, self.is_calling = 0, False
-        self.num_left = 0  # calls that were left before their end
-        arguments = (self.requests, self.outcomes)
+        self._left = 0  # the number of a call that was left before its end
+        self._is_interrupted = False
+        self._requests: collections.deque[tuple[int, Callable[[], Any]]] = collections.deque()
+        self._outcomes: collections.deque[tuple[int, Any]] = collections.deque()
+        reader, self._requested = os.pipe()
+        self._done, self._writer = os.pipe()
+        arguments = (own, reader, self._writer, self._requests, self._outcomes)
         threading.Thread(target=_serve, args=arguments, daemon=True, name="phalanx-wait").start()
 
-    def __del__(self) -> None:
-        self.requests.put(None)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._requested)  # The thread ends, and closes the other ends.
+        close(self._done)
 
     def call(self, block: Callable[[], Any], seconds: float | None) -> Any:
         """The result of a function and its exception, or `_INTERRUPTED`, also when it does not end in time."""
-        deadline = None if seconds is None else time.monotonic() + seconds
         self.number, self.is_calling = self.number + 1, True
-        self.requests.put(block)
         try:
-            return _INTERRUPTED if self.skip_left(deadline) else self.outcomes.get(timeout=seconds)
-        except queue.Empty:
-            return _INTERRUPTED
+            self._requests.append((self.number, block))
+            os.write(self._requested, _WAKE)
+            return self._wait_for_outcome(None if seconds is None else time.monotonic() + seconds)
         except BaseException:
-            self.num_left += 1
+            self._left = self.number
             raise
         finally:
             self.is_calling = False
 
-    def skip_left(self, deadline: float | None) -> bool:
-        """Wait for the calls that were left; returns whether the wait was interrupted."""
-        while self.num_left:
-            seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+    def _wait_for_outcome(self, deadline: float | None) -> Any:
+        while True:
+            while self._outcomes:
+                number, outcome = self._outcomes.popleft()
+                if number == self.number:  # A smaller one is that of a call that was left.
+                    return outcome
+            if self._is_interrupted or (deadline is not None and time.monotonic() > deadline):
+                return _INTERRUPTED
+            if deadline is None:
+                os.read(self._done, 64)  # It may find what an earlier call has not read.
+            else:
+                time.sleep(_POLL)
+
+    def interrupt(self) -> None:
+        """End the wait for the outcome of a call."""
+        self._is_interrupted = True
+        os.write(self._writer, _WAKE)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether a call goes on that was left."""
+        outcomes = list(self._outcomes)
+        return self._left == self.number > 0 and not (outcomes and outcomes[-1][0] == self._left)
+
+
+class _Direct:
+    """The helper of a helper: none."""
+
+    @staticmethod
+    def call(block: Callable[[], Any], _: float | None) -> Any:
+        return block(), None
+
+
+def _serve(
+    own: threading.local, reader: int, writer: int, requests: collections.deque, outcomes: collections.deque
+) -> None:
+    own.helper = _Direct
+    while os.read(reader, 64):
+        while requests:
+            number, block = requests.popleft()
+            outcome: tuple[Any, BaseException | None]
             try:
-                if self.outcomes.get(timeout=seconds) is _INTERRUPTED:
-                    return True
-            except queue.Empty:
-                return True
-            self.num_left -= 1
-        return False
-
-
-def _serve(requests: queue.SimpleQueue, outcomes: queue.SimpleQueue) -> None:
-    while (block := requests.get()) is not None:
-        outcome: tuple[Any, BaseException | None]
-        try:
-            outcome = block(), None
-        except BaseException as error:
-            outcome = None, error
-        outcomes.put(outcome)
-        del block, outcome  # with the arrays that they hold
+                outcome = block(), None
+            except BaseException as error:
+                outcome = None, error
+            outcomes.append((number, outcome))
+            del block, outcome  # with the arrays that they hold
+            with contextlib.suppress(BrokenPipeError):  # The other thread has ended.
+                os.write(writer, _WAKE)
+    os.close(reader)
+    os.close(writer)

@@ -9,6 +9,7 @@ the devices and shardings of the program. Builds on `lowering` and the engine's 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import re
@@ -518,13 +519,15 @@ class CompiledProgram:
             and len(lowered.devices) > 1
             and (self.has_effects or "channel_id=" in compiler.hlo_text(executable))
         )
-        run = _watch_launches(executable.execute_sharded, lowered, waits)
+        run, watch = executable.execute_sharded, _make_watch(lowered, waits)
         if lowered.kept is not None or lowered.constants:
             run = _select_arguments(run, lowered.kept, lowered.constants)
         if waits:
-            run = in_flight.limit_in_flight(run, self.has_effects)
-        elif self.has_effects:
-            run = in_flight.keep_tokens(run)
+            run = in_flight.limit_in_flight(run, self.has_effects, watch)
+        else:
+            run = watch(run)
+            if self.has_effects:
+                run = in_flight.keep_tokens(run)
         self._run = run if len(lowered.devices) == 1 else _check_buffers(run, lowered.donated)
 
     @property
@@ -563,11 +566,10 @@ class CompiledProgram:
         return list(map(Array, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))
 
 
-def _watch_launches(run: Callable, lowered: LoweredProgram, waits: bool) -> Callable:
-    """The execution of a program, watched if it is over several processes of a distributed program.
+def _make_watch(lowered: LoweredProgram, waits: bool) -> Callable[[Callable], Callable]:
+    """Make the function that has executions of a program watched, if it is over several processes.
 
     Args:
-      run: the execution.
       lowered: the program.
       waits: whether devices wait for each other. If earlier runs occupy all threads of the engine, a launch then waits,
         too. On a single device of this process it does so in any case, but is so fast that another thread would show.
@@ -575,7 +577,7 @@ def _watch_launches(run: Callable, lowered: LoweredProgram, waits: bool) -> Call
     coordinator = client.coordinator()
     processes = () if coordinator is None else sorted({device.process_index for device in lowered.devices})
     if coordinator is None or coordinator.watch is None or len(processes) < 2:
-        return run
+        return lambda run: run
     program, name = lowered.program, lowered.program.debug_name
     shardings = [
         f"{kind} {i}: {sharding}"
@@ -591,7 +593,14 @@ def _watch_launches(run: Callable, lowered: LoweredProgram, waits: bool) -> Call
 
     num_own = sum(device.process_index == coordinator.process_id for device in lowered.devices)
     may_block = waits and num_own > 1
-    return coordinator.watch.watch_launches(run, name, fingerprint, processes, describe, may_block=may_block)
+    return functools.partial(
+        coordinator.watch.watch_launches,
+        name=name,
+        fingerprint=fingerprint,
+        processes=processes,
+        lines=describe,
+        may_block=may_block,
+    )
 
 
 def _make_result_handler(t: ArrayType) -> Any:

@@ -22,22 +22,38 @@ _unfinished: collections.deque[Any] = collections.deque()  # the tokens of runs,
 _start_lock = threading.Lock()
 
 
-def limit_in_flight(run: Callable, has_effects: bool) -> Callable:
+def limit_in_flight(run: Callable, has_effects: bool, watch: Callable[[Callable], Callable]) -> Callable:
     """Limit the runs in flight of programs whose CPU devices wait for each other or for Python.
 
     Each device that waits occupies a thread of the engine's pool. With 40 to 100 unfinished runs, no thread is left for
     the device that the others wait for, and XLA ends the process after a minute. All Python threads share the limit,
-    because they share the pool: a run that would exceed it waits for the oldest one.
+    because they share the pool: a run that would exceed it waits for the older half of them.
+
+    Args:
+      run: the execution of the program.
+      has_effects: whether the token of a run is kept for `effects_barrier`.
+      watch: wraps functions that execute the program; over several processes, another thread may call them.
     """
 
+    def start(arguments: list) -> tuple[Any, Any]:
+        results = run(arguments, True)
+        token = results.consume_token()
+        _unfinished.append(token)
+        return results, token
+
+    def make_room_and_start(arguments: list) -> tuple[Any, Any]:
+        if len(_unfinished) >= _MAX_UNFINISHED:
+            wait(_make_room)
+        return start(arguments)
+
+    start_at_once, start_when_possible = watch(start), watch(make_room_and_start)
+
     def run_limited(arguments: list) -> Any:
-        # A callback must not wait here: the oldest run may be the one that waits for this callback.
-        with contextlib.nullcontext() if in_callback() else _start_lock:
-            while len(_unfinished) >= _MAX_UNFINISHED and not in_callback():
-                _wait_for_oldest()
-            results = run(arguments, with_tokens=True)
-            token = results.consume_token()
-            _unfinished.append(token)
+        if in_callback():  # which must not wait here: one of the oldest runs may be the one that waits for it
+            results, token = start_at_once(arguments)
+        else:
+            with _start_lock:
+                results, token = start_when_possible(arguments)
         if has_effects:
             add_token(token)
         return results
@@ -45,12 +61,15 @@ def limit_in_flight(run: Callable, has_effects: bool) -> Callable:
     return run_limited
 
 
-def _wait_for_oldest() -> None:
-    # The failure of a run is raised where its results are read, or by `effects_barrier`.
-    with contextlib.suppress(XlaRuntimeError):
-        wait(_unfinished[0].block_until_ready)
-    # Removed after the wait, so that an interrupt leaves the run counted.
-    _unfinished.popleft()
+def _make_room() -> None:
+    """Wait for the older half of the unfinished runs, so that only one call in many has to wait."""
+    for token in list(_unfinished)[: _MAX_UNFINISHED // 2]:
+        # The failure of a run is raised where its results are read, or by `effects_barrier`.
+        with contextlib.suppress(XlaRuntimeError):
+            token.block_until_ready()
+        # Removed after the wait, so that an interrupt leaves the run counted. A thread whose wait was left goes on.
+        with contextlib.suppress(ValueError):
+            _unfinished.remove(token)
 
 
 def abandon() -> None:
@@ -62,7 +81,7 @@ def keep_tokens(run: Callable) -> Callable:
     """The execution of a program with effects, whose tokens are kept for `effects_barrier`."""
 
     def run_and_keep(arguments: list) -> Any:
-        results = run(arguments, with_tokens=True)
+        results = run(arguments, True)
         add_token(results.consume_token())
         return results
 
