@@ -172,7 +172,7 @@ def _is_scalar(x: Any) -> bool:
 def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
     """A scalar as a cached array, since programs use the same few scalars again and again.
 
-    Without a type, the array is where new arrays are placed, and a value that is not a scalar is returned unchanged.
+    Without a type, the array is on the default device, and a value that is not a scalar is returned unchanged.
     The array belongs to the cache: it must not be donated or deleted.
     """
     if type is None and x.__class__ not in HOST_SCALARS and not isinstance(x, np.generic):
@@ -181,7 +181,7 @@ def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
     key = (x.__class__, repr(x) if not x or isinstance(x, _COMPLEX) else x, type or current_scope().context)
     found = _scalars.get(key)
     if found is None or found._buffer.is_deleted():
-        type = type or ArrayType(get_aval(x), *default_placement())
+        type = type or ArrayType(get_aval(x), default_sharding())
         found = _scalars[key] = from_numpy(host_scalar(x, type.aval.dtype), type)
     return found
 

@@ -409,8 +409,7 @@ class Mesh(NamedAxes):
     def __enter__(self) -> Mesh:
         if disallow_mesh_context_manager.value:
             check_allowed("disallow_mesh_context_manager", "`with mesh:`")
-        mesh = check_mesh_change(self, in_with_block=True)
-        enter_block(self, {"mesh": mesh, **({"placement_mesh": mesh} if self.explicit_axes else {})})
+        enter_block(self, {"mesh": check_mesh_change(self, in_with_block=True)})
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -62,9 +62,9 @@ def get_abstract_mesh() -> AbstractMesh:
 
 
 def get_placement_mesh() -> Mesh | None:
-    """The mesh over whose devices new arrays are replicated: that of `set_mesh`, or of `with mesh:` over Explicit axes.
+    """The mesh over whose devices new arrays are replicated: that of `set_mesh`.
 
-    A block `with mesh:` over Auto axes, as older programs have it, only resolves bare specs.
+    A block `with mesh:`, as older programs have it, only resolves bare specs.
 
     Returns:
       The mesh, or None.
