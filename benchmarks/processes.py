@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from typing import Any
 
 from benchmarks.harness import Clocked, Row, bench
@@ -18,7 +19,8 @@ _SYSTEMS = ("phalanx", "jax")
 
 CALLS = Row("compiled call with 8 arrays over two processes of 2 CPU devices")
 
-# Reads "system number_of_calls collectives" and prints the seconds of the fastest of several batches, per call.
+# Reads "system number_of_calls collectives" and prints the seconds of the fastest of several batches, per call. Calls
+# with collectives are awaited one by one: JAX does not bound the programs under way, and some batches of it never end.
 _PROCESS = """
 import functools, importlib, os, sys, time
 import numpy as np
@@ -46,6 +48,8 @@ for line in sys.stdin:
         tree, begin = start[system], time.perf_counter()
         for _ in range(calls):
             tree = f(tree)
+            if collectives != "0":
+                wait(tree)
         wait(tree)
         best = min(best, (time.perf_counter() - begin) / calls)
     print("seconds", best, flush=True)
@@ -77,7 +81,12 @@ class _Pair:
             assert process.stdin is not None
             process.stdin.write(f"{system} {calls} {collectives}\n")
             process.stdin.flush()
-        first, _ = map(_read_seconds, self._processes)
+        limit = threading.Timer(60, lambda: [process.kill() for process in self._processes])
+        limit.start()
+        try:
+            first, _ = map(_read_seconds, self._processes)
+        finally:
+            limit.cancel()
         return first
 
 
@@ -88,7 +97,7 @@ def _read_seconds(process: subprocess.Popen[str]) -> float:
         label, _, seconds = line.partition(" ")
         if label == "seconds":
             return float(seconds)
-    raise RuntimeError(f"a process of the pair ended with {process.wait()}")
+    raise RuntimeError(f"a process of the pair ended with {process.wait()}, or its calls took more than a minute")
 
 
 def _unused_address() -> str:
