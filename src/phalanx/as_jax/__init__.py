@@ -20,7 +20,7 @@ from phalanx.as_jax.module_finder import ModuleFinder, ModuleLoader
 __all__ = ["format_missing_names", "install", "load_ipython_extension", "missing_names"]
 
 _STARTUP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child_startup")
-_SERVED = "PHALANX_AS_JAX"  # read by child_startup/sitecustomize.py
+_SERVED = "PHALANX_AS_JAX"  # read by child_startup/sitecustomize.py and engine/runtime_errors.py
 
 
 def install(*, flax_nnx: bool = False) -> None:

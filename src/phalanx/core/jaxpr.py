@@ -339,7 +339,7 @@ def run_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 
 def enter_source(eqn: Eqn, source: Any, scope: Any) -> None:
-    """Give the operations that an equation is evaluated with its line, inside this source and scope."""
+    """Set the line and the scope of the operations that evaluate an equation, inside this source and scope."""
     # Inner functions of call-like primitives have source lines of their own.
     if eqn.primitive.call_like:
         state.source, state.scope = source, scope + split_source(eqn.source)[1]

@@ -157,7 +157,7 @@ class _Helper:
 
 
 class _Direct:
-    """The helper of a helper: none."""
+    """In the place of a helper, on the thread of a helper: it calls functions itself."""
 
     @staticmethod
     def call(block: Callable[[], Any], _: float | None) -> Any:

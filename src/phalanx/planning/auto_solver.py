@@ -250,7 +250,7 @@ class Solver:
         return {c for classes in self._classes.values() for c in classes}
 
     def link(self, value: Value, d: int) -> DimClass:
-        """The representative of the dimensions that operations split with one: of the batch, or the model's width."""
+        """The representative of all dimensions that operations split together with dimension `d`, as of the batch."""
         return self._linked_dims.find(self._classes[value][d])
 
     def list_batch_dims(self, values: Sequence[Value]) -> set[DimClass]:

@@ -28,13 +28,13 @@ from phalanx.core import (
     Tracer,
     config,
     dce_jaxpr,
-    dtypes,
     effects,
     get_aval,
     leak_error,
     physical_aval,
     preserve_wide_types,
     select_flagged,
+    select_unflagged,
     state,
 )
 from phalanx.engine import (
@@ -437,7 +437,7 @@ def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
     inlines_arrays = client.coordinator() is None and compilation_cache.settings().directory is None
     large = [not _is_inlined(c, inlines_arrays) for c in program.consts]
     with explicit_transfer():  # As for the large ones: a transfer guard must not refuse what a function closes over.
-        for constant in select_flagged(program.consts, [not is_large for is_large in large]):
+        for constant in select_unflagged(program.consts, large):
             np.asarray(constant)  # An array keeps the value that it read.
     return program.hoist_some(large), select_flagged(program.consts, large)
 
@@ -446,8 +446,7 @@ def _is_inlined(constant: Any, inlines_arrays: bool) -> bool:
     """Whether a constant becomes part of the text of the program."""
     if type(constant) is Array:
         # The elements of keys are not numbers, and reading a sharded array means to assemble it.
-        is_number = not isinstance(constant.dtype, dtypes.KeyDtype)
-        is_allowed = inlines_arrays and is_number and constant.sharding.num_devices == 1
+        is_allowed = inlines_arrays and constant._type.has_plain_buffer
     else:
         is_allowed = isinstance(constant, np.ndarray)
     return is_allowed and constant.size <= INLINE_CONSTANT_SIZE
@@ -567,7 +566,7 @@ class CompiledProgram:
 
 
 def _make_watch(lowered: LoweredProgram, waits: bool) -> Callable[[Callable], Callable]:
-    """Make the function that has executions of a program watched, if it is over several processes.
+    """Make the wrapper of a program's execution that watches its launches, if it runs on several processes.
 
     Args:
       lowered: the program.

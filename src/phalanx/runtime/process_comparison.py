@@ -106,7 +106,7 @@ def host_value(x: Any) -> np.ndarray:
 
 
 def format_value(x: np.ndarray) -> str:
-    """The begin of a value, its type, and its digest, in which values that differ further on differ."""
+    """The beginning of a value, its type, and its digest, which tells values apart that begin alike."""
     return _format(["", *_describe(x)], with_name=False, with_digest=True)
 
 

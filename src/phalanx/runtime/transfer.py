@@ -172,8 +172,8 @@ def _is_scalar(x: Any) -> bool:
 def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
     """A scalar as a cached array, since programs use the same few scalars again and again.
 
-    Without a type, the array is on the default device, and a value that is not a scalar is returned unchanged.
-    The array belongs to the cache: it must not be donated or deleted.
+    Without a type, the array is on the default device, and a value that is not a scalar is returned unchanged. The
+    array belongs to the cache: it must not be donated or deleted.
     """
     if type is None and x.__class__ not in HOST_SCALARS and not isinstance(x, np.generic):
         return x

@@ -266,22 +266,19 @@ def update(
         plan = _update_plans[plan_key] = plan_write(x.shape, key, mode, indices_are_sorted, unique_indices)
     if how == "apply":
         return plan.apply(x, arrays, values)
-    if x.aval.weak_type:
-        return _update_weakly(x, arrays, values, plan, how)
+    is_weak = x.aval.weak_type  # The result is weak, too, whatever the values are.
     x, values = _convert_operands(x, values, how)
+    updated = _run_plan(x, arrays, values, plan, how)
+    return as_type(updated, updated.dtype, weak_type=True) if is_weak else updated
+
+
+def _run_plan(x: Array, arrays: list, values: Array, plan: Callable[..., Array], how: str) -> Any:
     if state.trace is not None:
         return plan(x, arrays, values, how)
     # From the third position on, windows of one size share a program.
     if type(plan) is WindowPlan and plan.sizes and plan.shared.places.are_many(plan.starts):
         return _update(x, [np.array(plan.starts, np.int32)], values, plan.shared, how)
     return _update(x, arrays, values, plan, how)
-
-
-def _update_weakly(x: Array, arrays: list, values: Array, plan: Callable[..., Array], how: str) -> Any:
-    """Update an array of weak type, which the result has, too, whatever the values have."""
-    x, values = _convert_operands(x, values, how)
-    updated = plan(x, arrays, values, how) if state.trace is not None else _update(x, arrays, values, plan, how)
-    return as_type(updated, updated.dtype, weak_type=True)
 
 
 def _convert_operands(x: Array, values: Array, how: str) -> tuple:
