@@ -15,7 +15,7 @@ import os
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +23,6 @@ import numpy as np
 from phalanx.core import (
     DeletedArrayError,
     Jaxpr,
-    ShapedArray,
     ShardingError,
     Tracer,
     config,
@@ -66,17 +65,8 @@ from phalanx.runtime.lowering import lower_jaxpr_to_module
 from phalanx.runtime.memory_kinds import non_default_memory_kind, result_memories, to_default_memory
 from phalanx.runtime.module_context import Inspection, ResultsChosen
 from phalanx.runtime.reshard_lowering import SLICED_FROM
-from phalanx.sharding import (
-    AbstractMesh,
-    AxisType,
-    Mesh,
-    NamedSharding,
-    PartitionSpec,
-    Sharding,
-    from_hlo_sharding,
-    get_placement_mesh,
-    reorder_devices,
-)
+from phalanx.runtime.result_shardings import ResultShardings, apply_typed_shardings, as_input
+from phalanx.sharding import Sharding, from_hlo_sharding, get_placement_mesh, reorder_devices
 
 
 class RunChecks(Protocol):
@@ -214,13 +204,17 @@ class LoweredProgram:
             on_inspection=module.report_nth_result,
         )
 
+    def result_shardings(self) -> ResultShardings:
+        """Finds the shardings of the results that are not declared."""
+        return ResultShardings(self.program, self.devices, self.in_shardings, self.out_shardings)
+
     def _report(self, inspection: Inspection) -> None:
         """Pass the sharding that the compiler chose for a value to its observer."""
         for found in inspection.found if len(self.devices) > 1 else [None]:
             sharding = (
                 transfer.single_device_sharding(self.devices[0])  # the partitioner does not run
                 if found is None
-                else from_hlo_sharding(found, self.devices, _result_mesh(self), len(inspection.shape))
+                else from_hlo_sharding(found, self.devices, self.result_shardings().mesh, len(inspection.shape))
             )
             inspection.observer(inspection.shape, sharding)
 
@@ -270,7 +264,7 @@ def lower(
     device_platform = client.platform_name(devices[0].platform)
     is_attached = platform in (None, device_platform) and not isinstance(devices[0], PlaceholderDevice)
     out_shardings = out_shardings or [None] * len(program.outvars)
-    out_shardings = _apply_typed_shardings(program, in_shardings, out_shardings, devices)
+    out_shardings = apply_typed_shardings(program, in_shardings, out_shardings, devices)
     if declares_results is None:
         declares_results = any(s is not None for s in out_shardings)
     # The engine takes buffers in the order in which it numbers partitions, whatever order a mesh lists its devices in.
@@ -321,7 +315,7 @@ def lower(
     if module.split_results:
         given = dict.fromkeys((s, v.aval.ndim) for v, s in zip(program.invars, in_shardings, strict=True))
         out_shardings = [
-            reorder_devices(_as_input(given, module.split_results[i], v.aval.ndim), devices, v.aval.ndim)
+            reorder_devices(as_input(given, module.split_results[i], v.aval.ndim), devices, v.aval.ndim)
             if i in module.split_results
             else s
             for i, (v, s) in enumerate(zip(program.outvars, out_shardings, strict=True))
@@ -370,27 +364,6 @@ def lower(
     )
 
 
-def _apply_typed_shardings(
-    program: Jaxpr, in_shardings: Sequence[Sharding], declared: Sequence[Any], devices: tuple
-) -> Sequence[Any]:
-    """The shardings of outputs, completed by the ones in their types.
-
-    Where every axis of the mesh is Explicit, the type decides: an output without a sharding in its type is replicated.
-    """
-    typed = (v.aval.type_sharding for v in (*program.outvars, *program.invars) if v.aval.type_sharding is not None)
-    mesh = next((s.mesh for s in typed), None)
-    # Results of operands that are sharded without a sharding in their types are left to the compiler.
-    if mesh is None and all(s.is_fully_replicated for s in in_shardings):
-        mesh = get_placement_mesh()
-    if mesh is None or mesh.auto_axes or mesh.size != len(devices):
-        return declared
-    mesh = mesh.abstract_mesh.on(devices)
-    return [
-        s if s is not None else NamedSharding(mesh, _full_spec(v.aval))
-        for v, s in zip(program.outvars, declared, strict=True)
-    ]
-
-
 def _choose_results(lowered: LoweredProgram, topology: Callable[[int], Topology] | None) -> list:
     """The shardings of outputs, completed by those that the partitioner chooses.
 
@@ -413,17 +386,12 @@ def _choose_results(lowered: LoweredProgram, topology: Callable[[int], Topology]
     except (XlaRuntimeError, ResultsChosen):
         if None in module.chosen_results.values():
             raise
-    chosen = _name_results(lowered, [module.chosen_results.get(i) for i in range(len(lowered.out_shardings))])
+    found = [module.chosen_results.get(i) for i in range(len(lowered.out_shardings))]
+    chosen = lowered.result_shardings().complete(found)
     return [
         s if declared is not None or (s is not None and not s.is_fully_replicated) else module.split_results.get(i)
         for i, (s, declared) in enumerate(zip(chosen, lowered.out_shardings, strict=True))
     ]
-
-
-def _full_spec(aval: ShapedArray) -> PartitionSpec:
-    """The spec in a type; that of a replicated array where the type has none."""
-    held: NamedSharding | None = aval.type_sharding
-    return PartitionSpec.of_dims([()] * aval.ndim) if held is None else held.spec
 
 
 def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
@@ -653,83 +621,8 @@ def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
         return []  # jaxlib reports one sharding even if there are no results.
     if len(lowered.devices) > 1:
         found: Any = compiler.executable_shardings(executable)[1]
-        return _name_results(lowered, found)
-    # XLA reports no shardings for one device. A program over a mesh of one device keeps its results on that mesh.
-    mesh, inputs = _result_mesh(lowered), _named_inputs(lowered)
-    only = transfer.single_device_sharding(lowered.devices[0])
-    out = []
-    for v, s in zip(lowered.program.outvars, lowered.out_shardings, strict=True):
-        ndim = v.aval.ndim
-        alone = only if mesh is None else _complete_spec(v.aval, mesh, [()] * ndim)
-        out.append(_as_input(inputs, alone, ndim) if s is None else s)
-    return out
-
-
-def _named_inputs(lowered: LoweredProgram) -> dict[tuple[NamedSharding, int], None]:
-    """The named shardings of the inputs, each with a rank."""
-    # Without repetitions, since each result is compared with all of them: the leaves of a model share a few shardings.
-    pairs = zip(lowered.program.invars, lowered.in_shardings, strict=False)
-    return dict.fromkeys((s, v.aval.ndim) for v, s in pairs if isinstance(s, NamedSharding))
-
-
-def _name_results(lowered: LoweredProgram, found: Sequence[Any]) -> list:
-    """The shardings of results: the declared ones, or those that the partitioner chose; None where it did not."""
-    mesh, inputs, out = _result_mesh(lowered), _named_inputs(lowered), []
-    for v, s, chosen in zip(lowered.program.outvars, lowered.out_shardings, found, strict=True):
-        ndim = physical_aval(v.aval).ndim
-        if s is None and chosen is not None:
-            over = mesh if v.aval.type_sharding is None else v.aval.type_sharding.mesh.on(lowered.devices)
-            s = from_hlo_sharding(chosen, lowered.devices, over, ndim)
-            if isinstance(s, NamedSharding):
-                s = _complete_spec(v.aval, s.mesh, s.axes(ndim))
-            s = _as_input(inputs, s, ndim)
-        out.append(s and reorder_devices(s, lowered.devices, ndim))
-    return out
-
-
-def _complete_spec(aval: ShapedArray, mesh: Mesh | AbstractMesh, dims: Sequence[tuple]) -> NamedSharding:
-    """The sharding of a result from the mesh axes that the compiler chose for each dimension.
-
-    Over Explicit axes the type decides, also over axes of size 1, which the compiler does not report.
-    """
-    held: NamedSharding | None = aval.type_sharding
-    dims = dims[: aval.ndim]  # The words of random keys are no dimensions of theirs.
-    if held is None:
-        # The compiler may use Explicit axes, too; they are no part of the type then.
-        used = mesh.explicit_axes if any(axis in mesh.explicit_axes for axes in dims for axis in axes) else ()
-        found = NamedSharding(mesh.with_axis_types(dict.fromkeys(used, AxisType.Auto)), PartitionSpec.of_dims(dims))
-        return found.complete(len(dims)) if found.mesh.explicit_axes else found.canonical
-    merged = [(*t, *(a for a in axes if a not in t)) for t, axes in zip(held.axes(len(dims)), dims, strict=True)]
-    full = NamedSharding(mesh, PartitionSpec.of_dims(merged, **held.spec.reductions))
-    # As in JAX, a spec with axes that the compiler chose has no trailing None.
-    return full if tuple(merged) == tuple(held.axes(len(dims))) else full.canonical
-
-
-def _as_input(inputs: Iterable[tuple[NamedSharding, int]], sharding: Sharding, ndim: int) -> Sharding:
-    """The sharding of an input of that rank that places results alike over the same mesh, so that types are equal."""
-    if not isinstance(sharding, NamedSharding) or sharding.mesh.explicit_axes:
-        return sharding
-    for s, rank in inputs:
-        if s.mesh is sharding.mesh and rank == ndim and s.is_equivalent_to(sharding, ndim):
-            return s
-    return sharding
-
-
-def _result_mesh(lowered: LoweredProgram) -> Mesh | None:
-    """The mesh whose axes name the shardings that the partitioner chose.
-
-    It is the first mesh in the program's device order among those of its inputs, outputs and equations, or the mesh in
-    context.
-    """
-    in_equations = [
-        s
-        for e in lowered.program.eqns
-        if e.primitive.target_shardings is not None
-        for s in e.primitive.target_shardings(**e.params)
-    ]
-    named = [*lowered.in_shardings, *lowered.out_shardings, *in_equations]
-    meshes = [*(s.mesh for s in named if isinstance(s, NamedSharding)), state.context.mesh]
-    return next((m for m in meshes if isinstance(m, Mesh) and m.flat_devices == lowered.devices), None)
+        return lowered.result_shardings().complete(found)
+    return lowered.result_shardings().on_one_device()  # XLA reports no shardings for one device.
 
 
 class CompiledCall:
