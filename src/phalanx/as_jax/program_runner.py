@@ -1,7 +1,7 @@
 """`phalanx run`: run a program that was written for JAX.
 
 The program finds `sys.argv`, `sys.path[0]` and `__main__` as `python SCRIPT`, `python -m` and `python -c` set them, its
-tracebacks begin with its own frames, and its exit code is that of the process. Called by `phalanx.cli` and by
+tracebacks begin with its frames, and its exit code is that of the process. Called by `phalanx.cli` and by
 `python -m phalanx.as_jax`.
 """
 

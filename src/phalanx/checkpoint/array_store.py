@@ -1,6 +1,6 @@
 """Arrays in files: one zarr (version 3) array for each leaf, in an OCDBT database, through tensorstore.
 
-Each process writes the shards that it owns into a database of its own, `process_<n>/`, and the databases are merged
+Each process writes the shards that it owns into a separate database, `process_<n>/`, and the databases are merged
 when the step is committed. The chunks of an array divide its shards, so that no two processes write to one chunk and a
 device reads its part only. Every chunk ends with its CRC-32C. Reading takes the shape and dtype from the document of
 the step, not from the database, and treats an absent chunk as damage. Called by `saving` and `loading`.

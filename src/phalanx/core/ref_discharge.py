@@ -3,7 +3,7 @@
 A jaxpr may have mutable array references among its inputs. A call-like operation is applied to such a jaxpr as it is,
 and every transformation leaves the references alone, as long as they belong to an outer trace. In the trace that they
 belong to, the operation is applied to their values instead (`transforms.call_primitives.HigherOrder`): evaluated with
-references of its own in their place, the jaxpr takes the initial values and returns the final ones. Calls inside of it
+new references in their place, the jaxpr takes the initial values and returns the final ones. Calls inside of it
 meet references of the current trace in turn, so that nothing of them is left.
 """
 

@@ -1,7 +1,7 @@
 """Traces: the interpretation of operations, from eager evaluation to recording and differentiation.
 
 Each thread has one current trace, or none while operations are evaluated eagerly (`state.trace is None`). A trace
-interprets operations on its own tracers and treats every other value as a constant. It knows its parent, which is the
+interprets operations on its tracers and treats every other value as a constant. It knows its parent, which is the
 current trace while its rules run. There is no stack: nested transformations are chains of parents. This module has the
 base classes and the staging trace, which records a jaxpr; the transformations define the other traces.
 """

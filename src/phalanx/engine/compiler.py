@@ -118,7 +118,7 @@ def _compile(
         _raise_if_option_error(error, options)
         raise
     except BaseException:
-        # A signal handler, such as that of Ctrl-C, raises while XLA compiles in a thread of its own, which goes on to
+        # A signal handler, such as that of Ctrl-C, raises while XLA compiles in another thread, which goes on to
         # read the module. It must never be freed, not even when the interpreter ends. Other exceptions are rare here.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object((module, host_callbacks)))
         raise

@@ -1,4 +1,4 @@
-"""The coordination service of a distributed program, in a process of its own.
+"""The coordination service of a distributed program, in a separate process.
 
 jaxlib ends every process of a program, in C++, when the service vanishes. It therefore runs in no process of the
 program: `start` runs it in a child, which outlives its parent for as long as a process of the program is connected.

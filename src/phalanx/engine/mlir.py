@@ -1,6 +1,6 @@
 """MLIR: contexts with the dialects that programs use, element types, constants and source locations.
 
-Builds on jaxlib's MLIR bindings. Each lowering has a context of its own, which takes a quarter of a millisecond to
+Builds on jaxlib's MLIR bindings. Each lowering has a new context, which takes a quarter of a millisecond to
 make: its types, attributes and locations are freed with it, and since two threads never share one, it needs no locks.
 """
 

@@ -1,6 +1,6 @@
 """Compiling for devices that are not attached, in a child process that has them as far as XLA needs.
 
-A compiler in a process of its own can neither slow this one down nor end it. The partitioner's questions about custom
+A compiler in a separate process can neither slow this one down nor end it. The partitioner's questions about custom
 calls whose partitioning is Python code are answered by this process, which has that code: the child sends each over its
 standard output and waits for the answer.
 

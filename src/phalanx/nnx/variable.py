@@ -381,7 +381,7 @@ class Variable:
         if value is MISSING:
             value = self._value
         if metadata or updates:
-            value = read_refs(value)  # A copy has references of its own.
+            value = read_refs(value)  # A copy has new references.
             metadata = {**metadata, **updates}
         copied = self.from_metadata(value, metadata)
         copied._source = self._source

@@ -1,6 +1,6 @@
 """Plans: what a function will need, send and take on devices that need not be attached.
 
-`plan` compiles the function in a process of its own and returns a `Plan`. Users call it as `phalanx.plan`; this package
+`plan` compiles the function in a separate process and returns a `Plan`. Users call it as `phalanx.plan`; this package
 also has the machines to plan for and the comparison of plans.
 """
 

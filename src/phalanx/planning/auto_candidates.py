@@ -25,7 +25,7 @@ def match_state(
     """Pair the results that are the next state with arguments.
 
     An argument is state if the result, or a part of it up to that depth, has its structure and types: the part at the
-    argument's own position, or else the first. Single arrays count if they are donated, since functions that are no
+    argument's position, or else the first. Single arrays count if they are donated, since functions that are no
     steps return arrays like their arguments, too.
 
     Args:

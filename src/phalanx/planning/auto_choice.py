@@ -1,7 +1,7 @@
 """`AUTO`: solve for shardings, plan them and the usual ones, and choose the fastest plan that fits into the memory.
 
 `choose_shardings` is called when a stage of `jit` is lowered (see `spmd.auto_resolution`). The solver's model knows
-neither fusion nor the compiler's own choices, so every candidate is compiled, and its plan decides: the choice is
+neither fusion nor the compiler's choices, so every candidate is compiled, and its plan decides: the choice is
 never worse by plan than the usual shardings, or than those of the given arguments.
 """
 

@@ -1,4 +1,4 @@
-"""Compile and plan the candidates of AUTO, several at once where the compiler is in processes of its own.
+"""Compile and plan the candidates of AUTO, several at once where the compiler is in separate processes.
 
 XLA for GPUs and XLA for TPUs take many times as long for a program as XLA for CPUs in their place. So XLA for CPUs
 plans all candidates first, and the compiler of the target only those that come close to the fastest of them.

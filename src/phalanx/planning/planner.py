@@ -68,14 +68,14 @@ def plan(
 ) -> Plan:
     """Plan a function on a mesh whose devices need not exist here: memory, communication and time of each device.
 
-    The function is compiled for as many devices as the mesh has, in a process of its own. Nothing is run, and no array
+    The function is compiled for as many devices as the mesh has, in a separate process. Nothing is run, and no array
     is placed.
 
     Args:
       fun: the function; one of `jit` keeps its options, such as donated arguments and shardings of results.
       *args: its arguments: `ShapeDtypeStruct`s, or arrays, of which only types and shardings are used.
-      mesh: the mesh over which the specs of the arguments are laid; by default the one of their own shardings.
-      in_shardings: a tree prefix of the arguments with a spec or sharding for each; None keeps the argument's own.
+      mesh: the mesh over which the specs of the arguments are laid; by default that of the arguments' shardings.
+      in_shardings: a tree prefix of the arguments with a spec or sharding for each; None keeps that of the argument.
       target: the machine, such as "h100" or "v5p", or a `phalanx.planning.Machine`; it adds times and the check that
         the program fits. None and "cpu" plan for CPU devices.
       compiler: "cuda" or "tpu" for the compiler of the target, or "cpu" for XLA for CPUs in its place; by default the
@@ -201,7 +201,7 @@ def choose_platform(machine: Machine | None, compiler: str | None) -> str:
 
 
 def stands_in(machine: Machine | None, platform: str) -> bool:
-    """Whether XLA for CPUs answers in the place of a machine's own compiler."""
+    """Whether XLA for CPUs answers in the place of a machine's compiler."""
     return machine is not None and machine is not HOST and platform == "cpu"
 
 

@@ -1,6 +1,6 @@
 """Find the layers of a program that are alike, such as those of a loop in Python, so that they are sharded alike.
 
-Without this, each layer would have variables of its own in the solver, whose time grows much faster than their number.
+Without this, each layer would have separate variables in the solver, whose time grows much faster than their number.
 """
 
 from __future__ import annotations

@@ -341,7 +341,7 @@ class GammaRounds(RejectionLoop, name="random_gamma_rounds"):
     """log v + b, where v = (1 + c x)^3 is accepted, so that d v is a gamma sample of the shape parameter d + 1/3.
 
     The parameters are d, c = 1 / (3 sqrt(d)), the factor 1 / a of the logarithm b of a uniform number (0 for none), the
-    values of the elements that never draw, and a mask of them. Each element draws with a key of its own.
+    values of the elements that never draw, and a mask of them. Each element draws with a separate key.
     """
 
     jvp = Undefined("samples are differentiated with their distribution function held fixed, by `_log_gamma`")

@@ -575,7 +575,7 @@ def single_device_sharding(device: Device) -> SingleDeviceSharding:
 
 
 def copy_array(x: Array) -> Array:
-    """A new array with the same value and sharding, in buffers of its own."""
+    """A new array with the same value and sharding, in new buffers."""
     if (layout := x._type.layout) is not None:  # The engine's copy may have the default layout.
         return general_transfers.lay_out(general_transfers.lay_out(x, None), layout)
     always = buffers.CopySemantics.ALWAYS_COPY

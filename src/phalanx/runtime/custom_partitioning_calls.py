@@ -90,7 +90,7 @@ class PartitionedCalls:
     ) -> custom_call_partitioner.PartitionedCall:
         """Answer how the call with some text is partitioned, given the shardings found for its operands and results."""
         operation = self._operations[text]
-        # XLA calls from a thread of its own, but tracing in the callback must use the options of the thread that
+        # XLA calls from one of its threads, but tracing in the callback must use the options of the thread that
         # emitted the call.
         with state_extra(**vars(operation.context)):
             return operation.split(operands, results)

@@ -272,7 +272,7 @@ def _layouts(layouts: Sequence[Sequence[int]] | None, types: Sequence[Any]) -> A
 
 
 def _constant_key(value: Any) -> Any:
-    """A key under which equal constants are emitted once; large arrays are not compared, each has a key of its own."""
+    """A key under which equal constants are emitted once; large arrays are not compared, each has a separate key."""
     if isinstance(value, bool | int | complex | float | np.generic):
         return (type(value), np.asarray(value).tobytes())  # bytes: 0.0 is not -0.0, and NaN is itself
     # Arrays as short as a shape or a window recur in programs; comparing long ones would cost more than it saves.

@@ -66,7 +66,7 @@ def put(x: Any, sharding: Any = None, aval: ShapedArray | None = None, committed
 
 
 def put_typed(x: Any, type: ArrayType) -> Array:
-    """Transfer a value whose type is known; host data gets a buffer of its own, which may be donated."""
+    """Transfer a value whose type is known; host data gets a new buffer, which may be donated."""
     if x.__class__ is Array:
         return move(x, type.sharding, type.committed, type.layout)
     return from_numpy(host_scalar(x, type.aval.dtype) if _is_scalar(x) else np.asarray(x), type)

@@ -1,7 +1,7 @@
 """`sparsify`: a function of dense arrays as a function of sparse ones.
 
 A `SparseTrace` applies a rule of the table below to each operation on a sparse array; all other operations are left to
-the trace around it. Jaxprs inside of operations, such as the bodies of loops, are evaluated under a trace of their own.
+the trace around it. Jaxprs inside of operations, such as the bodies of loops, are evaluated under an inner trace.
 The operators of sparse arrays are functions of `numpy` transformed by `sparsify`.
 """
 

@@ -2,7 +2,7 @@
 
 A call is lowered to a custom call with a sharding rule (`sdy_sharding_rule`). When XLA's partitioner comes to it, it
 calls the user's `partition` function, which chooses the shardings of operands and results and the function that each
-device runs. That function is traced like the body of a `shard_map`, and lowered to a module of its own.
+device runs. That function is traced like the body of a `shard_map`, and lowered to a separate module.
 """
 
 from __future__ import annotations

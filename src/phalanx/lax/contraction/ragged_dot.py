@@ -125,7 +125,7 @@ def ragged_dot_general(
         free=ragged[0] not in lc + lb,
     )
     dim = ragged[0]
-    # Every position of a batch dimension has a product of its own, whatever its group.
+    # Every position of a batch dimension has a separate product, whatever its group.
     if dim in lb:
         return dot_general(lhs, rhs, ((lc, rc), (lb, rb)), precision, preferred_element_type)
     # The product of each group is computed over all positions, with zeros where other groups are. That takes as
