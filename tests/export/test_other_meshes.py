@@ -193,6 +193,10 @@ def test_programs_without_one_mesh_run_on_as_many_devices_only():
         found.call(np.ones(8, "f4"), np.ones(8, "f4"))
 
 
+def on_data(mesh):
+    return NamedSharding(mesh, P("data"))
+
+
 @pytest.mark.parametrize(
     ("read", "fixed"),
     [
@@ -203,6 +207,13 @@ def test_programs_without_one_mesh_run_on_as_many_devices_only():
         (lambda mesh: mesh.size, dict.fromkeys(("data", "model"), "mesh.size")),
         (lambda mesh: mesh.axis_sizes[0], dict.fromkeys(("data", "model"), "mesh.axis_sizes")),
         (lambda mesh: len(list(mesh.shape)) + len(mesh.axis_names), {}),
+        (lambda mesh: mesh.shape.copy()["data"], dict.fromkeys(("data", "model"), "mesh.shape.copy()")),
+        (lambda mesh: mesh.shape == {"data": 2, "model": 2}, dict.fromkeys(("data", "model"), "mesh.shape")),
+        (lambda mesh: mesh.num_parts(["model"]), {"model": "mesh.num_parts"}),
+        (lambda mesh: on_data(mesh).num_devices, dict.fromkeys(("data", "model"), "sharding.num_devices")),
+        (lambda mesh: on_data(mesh).shard_shape((8,))[0], {"data": "sharding.shard_shape"}),
+        (lambda mesh: on_data(mesh).is_fully_replicated, {"data": "sharding.is_fully_replicated"}),
+        (lambda mesh: on_data(mesh).spec == P("data"), {}),
     ],
 )
 def test_a_mesh_size_that_the_function_reads_as_a_number_is_fixed(read, fixed):
@@ -213,6 +224,34 @@ def test_a_mesh_size_that_the_function_reads_as_a_number_is_fixed(read, fixed):
         by = {axis.name: axis.fixed_by for axis in found.mesh_axes}
         assert {name for name, line in by.items() if line is not None} == set(fixed)
         assert all(by[name].startswith(what) and "test_other_meshes.py:" in by[name] for name, what in fixed.items())
+
+
+@pytest.mark.parametrize(
+    ("read", "is_size"),
+    [
+        (lambda mesh: mesh.devices.flat[0].platform == "cpu", False),
+        (lambda mesh: mesh.devices[0, 0].platform == mesh.flat_devices[-1].platform, False),
+        (lambda mesh: mesh.devices[0][0].device_kind == "cpu" and mesh.devices.ndim, False),
+        (lambda mesh: mesh.devices[0].size, True),
+        (lambda mesh: mesh.devices.shape[0], True),
+        (lambda mesh: len(mesh.devices), True),
+        (lambda mesh: len([*mesh.devices.flat]), True),
+        (lambda mesh: np.asarray(mesh.devices).size, True),
+        (lambda mesh: np.vectorize(lambda device: 1.0)(mesh.devices).sum(), True),
+        (lambda mesh: Mesh(mesh.devices, ("a", "b")).axis_names == ("a", "b"), True),
+        (lambda mesh: float(mesh.device_ids.max()), True),
+        (lambda mesh: len(mesh.device_set), True),
+        (lambda mesh: len(on_data(mesh).device_set), True),
+        (lambda mesh: len(on_data(mesh).devices_indices_map((8,))), True),
+    ],
+)
+def test_the_devices_of_a_mesh_may_be_asked_for_their_platform(read, is_size):
+    mesh = auto_mesh((2, 2), ("data", "model"), devices=phalanx.devices()[:4])
+    found = export.export(phalanx.jit(lambda x: x * read(mesh), in_shardings=on_data(mesh)))(X)
+    lines = [axis.fixed_by for axis in found.mesh_axes]
+    assert [line is not None for line in lines] == [is_size] * 2
+    assert not is_size or all(re.match(r"(mesh|sharding)\.device.* at ", n) for n in lines)
+    assert type(mesh.devices) is np.ndarray  # nothing is left of the watch
 
 
 def test_a_program_that_read_a_size_refuses_other_sizes_and_names_the_line():
