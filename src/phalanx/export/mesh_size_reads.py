@@ -167,7 +167,7 @@ def _watch_num_parts(num_parts: Callable[[Any], int], record: Record) -> Callabl
 
 
 class _WatchedDevices:
-    """The devices of a mesh. A single one, of which a program may ask the platform, tells no size; all else is recorded.
+    """The devices of a mesh. A single one, which may be asked for its platform, tells no size; all else is recorded.
 
     Args:
       devices: an array, tuple or flat iterator.
