@@ -399,6 +399,7 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
             ),
             "extend.rule_tables": "axis_primitive_batchers fancy_primitive_batchers primitive_batchers",
             "transforms.batching": "AxisData BatchTrace BatchTracer",
+            "transforms.vmappable": "is_vmappable register_vmappable unregister_vmappable",
         },
     ),
     "interpreters.mlir": (

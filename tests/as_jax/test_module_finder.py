@@ -74,6 +74,26 @@ def test_every_public_module_is_served(printed):
     assert printed == []
 
 
+@program("""
+import inspect
+import numpy as np
+from jax._src.api_util import infer_argnums_and_argnames
+from jax._src.numpy.util import promote_dtypes_complex
+signature = inspect.signature(lambda a, b, /, c, *, d: None)
+print(infer_argnums_and_argnames(signature, (0, 2), None), infer_argnums_and_argnames(signature, None, ("c", "d")))
+print([x.dtype.name for x in promote_dtypes_complex(np.float32(1), 2)])
+from jax.experimental import pallas
+print(pallas.cdiv(7, 2))
+try:
+    pallas.pallas_call(lambda x_ref, o_ref: None, out_shape=None)
+except NotImplementedError as error:
+    print(error)
+""")
+def test_private_helpers_do_what_libraries_expect_of_them(printed):
+    assert printed[:3] == ["((0, 2), ('c',)) ((2,), ('c', 'd'))", "['complex64', 'complex64']", "4"]
+    assert printed[3].startswith("jax.experimental.pallas: expected operations of Phalanx") and "ffi_call" in printed[4]
+
+
 ROWS = [(row.module, entry.partition("=")[0]) for row in PRIVATE_NAMES for entry in row.names.split()]
 
 

@@ -114,3 +114,14 @@ def test_members_of_an_int_enum_are_numbers():
 def test_the_array_of_a_differentiated_number_is_an_array():
     assert [type(x) for x in phalanx.jvp(jnp.asarray, (1.0,), (2.0,))] == [phalanx.Array] * 2
     assert phalanx.jvp(jnp.asarray, (1.0,), (2.0,))[0].weak_type
+
+
+def test_an_object_with_the_array_interface_of_numpy_is_array_like():
+    class Image:
+        def __init__(self, values):
+            self.__array_interface__ = values.__array_interface__
+
+    values = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    image = jnp.asarray(Image(values))
+    assert image.dtype == np.uint8
+    np.testing.assert_array_equal(image, values)

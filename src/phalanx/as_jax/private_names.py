@@ -35,6 +35,13 @@ _TRANSLATIONS = "phalanx.as_jax.private_translations"
 
 PRIVATE_NAMES: tuple[PrivateNames, ...] = (
     PrivateNames("jax._src.api", "*", "phalanx", "jax-tutorials", "public functions in the page on primitives"),
+    PrivateNames(
+        "jax._src.api_util",
+        "infer_argnums_and_argnames",
+        _TRANSLATIONS,
+        "e3nn-jax",
+        "finds the arguments to convert, however they are passed",
+    ),
     PrivateNames("jax._src.ad_util", "stop_gradient_p", "phalanx.lax", "lineax", "registers a transpose rule for it"),
     PrivateNames(
         "jax.experimental.array_serialization.serialization",
@@ -87,6 +94,7 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
         patched=True,
     ),
     PrivateNames("jax._src.core", "ShapedArray Tracer", "phalanx.core", "flax", "types in annotations"),
+    PrivateNames("jax._src.core", "Primitive", "phalanx.extend.core", "jax-md", "defines kernels"),
     PrivateNames("jax._src.core", "physical_aval", "phalanx.core.aval", "flax", "scales of fp8 layers"),
     PrivateNames("jax._src.core", "trace_state_clean", _TRANSLATIONS, "numpyro", "caches only outside of traces"),
     PrivateNames(
@@ -98,6 +106,7 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
     ),
     PrivateNames("jax._src.dtypes", "TypePromotionError", "phalanx.errors", "equinox", "catches it in `Embedding`"),
     PrivateNames("jax._src.dtypes", "extended finfo", "phalanx.dtypes", "flax", "the dtype of scales of fp8 layers"),
+    PrivateNames("jax._src.dtypes", "canonicalize_dtype", "phalanx.dtypes", "qujax", "it is public elsewhere"),
     PrivateNames("jax._src.dtypes", "DType=dtype", "numpy", "flax", "an annotation of the same dtype"),
     PrivateNames("jax._src.dtypes", "ExtendedDType supports_inf", _TRANSLATIONS, "flax", "the same dtype"),
     PrivateNames(
@@ -127,6 +136,9 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
         "makes MLIR contexts in Autodidax",
     ),
     PrivateNames("jax._src.lib.xla_client", "*", "jaxlib.xla_client", "jax-tutorials", "buffers in Autodidax"),
+    PrivateNames(
+        "jax._src.numpy.util", "promote_dtypes_complex", _TRANSLATIONS, "s2fft", "transforms real and complex arrays"
+    ),
     PrivateNames("jax._src.state.types", "AbstractRef", "phalanx.core", "flax", "`nnx.Variable` may hold a reference"),
     PrivateNames(
         "jax._src.traceback_util",
@@ -145,6 +157,7 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
     PrivateNames(
         "jax._src.util", "safe_map safe_zip", "phalanx.api_util", "jax-tutorials", "the page on interpreters of jaxprs"
     ),
+    PrivateNames("jax._src.typing", "*", "phalanx.typing", "qujax", "annotations"),
     PrivateNames(
         "jax._src.xla_bridge",
         "_backends=started_backends",
@@ -160,5 +173,15 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
         "its tutorials set the number of CPU devices before the first use of one",
     ),
     PrivateNames("jax._src.xla_bridge", "get_backend", "phalanx.extend.backend", "jax-tutorials", "Autodidax"),
+    PrivateNames(
+        "jax.experimental.pallas",
+        "BlockSpec=KernelLanguage GridSpec=KernelLanguage cdiv load=KernelLanguage no_block_spec=KernelLanguage "
+        "pallas_call=KernelLanguage program_id=KernelLanguage store=KernelLanguage when=KernelLanguage",
+        _TRANSLATIONS,
+        "jax-md qwix",
+        "have kernels for GPUs and TPUs beside operations that need none",
+    ),
+    PrivateNames("jax.experimental.pallas.tpu", "", _TRANSLATIONS, "qwix", "the same"),
+    PrivateNames("jax.experimental.pallas.triton", "", _TRANSLATIONS, "jax-md", "the same"),
     PrivateNames("jax.extend.ifrt_programs", "ifrt_programs", "jaxlib._jax", "orbax", "programs of remote hosts"),
 )

@@ -5,6 +5,7 @@ Each is a few lines over what Phalanx has. What needs more is a feature, and bel
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, MutableMapping
 from types import FrameType
 from typing import Any
@@ -16,6 +17,8 @@ from phalanx.core import RuleError, get_aval, state
 from phalanx.core.dtypes import canonicalize_dtype
 from phalanx.engine.client import coordinator, process_index, started_clients
 from phalanx.engine.traceback_filtering import exclude_file, include_file, is_internal
+from phalanx.numpy.operands import promote
+from phalanx.spmd.call_arguments import Signature
 
 # JAX's dict of the clients that have started, by platform.
 started_backends = started_clients()
@@ -78,6 +81,21 @@ def flatten_one_level(x: Any) -> tuple[Any, Any]:
     return opened
 
 
+def infer_argnums_and_argnames(signature: inspect.Signature, argnums: Any, argnames: Any) -> tuple[tuple, tuple]:
+    """The positions and names of parameters, completed where only one of them is given, as `jit` does."""
+
+    def parameters() -> None: ...
+
+    parameters.__signature__ = signature  # type: ignore[attr-defined]
+    found = Signature(parameters, argnums, argnames)
+    return tuple(sorted(found.static_argnums)), tuple(sorted(found.static_argnames))
+
+
+def promote_dtypes_complex(*args: Any) -> list:
+    """The arrays in their common dtype, or in the complex one of its precision."""
+    return promote("promote_dtypes_complex", *args, np.complex64(0))[:-1]
+
+
 class GlobalState:
     """JAX's record of the distributed program of this process."""
 
@@ -112,6 +130,27 @@ def refuse_remote_hosts(*args: Any, **kwargs: Any) -> Any:
         got="a function for the hosts of remote devices",
         fix="start a process on each host, and connect them with distributed.initialize()",
     )
+
+
+class KernelLanguage:
+    """Stands for each thing of which kernels in Pallas are made, so that a library with such kernels can be imported.
+
+    Raises:
+      RuleError: it was called. The compilers of Pallas, Mosaic and Triton, are not reached through jaxlib alone.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuleError(
+            "jax.experimental.pallas",
+            expected="operations of Phalanx, or kernels that are compiled already",
+            got="a kernel written in Pallas",
+            fix="turn the library's option for Pallas off, or call a compiled kernel through phalanx.ffi.ffi_call",
+        )
+
+
+def cdiv(a: Any, b: Any) -> Any:
+    """The quotient, rounded up."""
+    return -(-a // b)
 
 
 class HiType:

@@ -53,6 +53,7 @@ from phalanx.core import (
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.runtime.array import Array
 from phalanx.transforms.flat_function import FlatFunction, function_name, label_of, positional_parameters, wraps
+from phalanx.transforms.vmappable import RegisteredValues, any_registered
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import ArrayLike, AxisName, DimSize, PyTree
@@ -338,9 +339,15 @@ def named_vmap(
     @api_boundary
     @wraps(fun, summary="Vectorized version of")
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        registered, num_examples = None, axis_size
+        if any_registered():
+            registered = RegisteredValues(where, in_axes, out_axes, _move_result)
+            args, kwargs = registered.take_out(args, kwargs)
+            num_examples = registered.axis_size if axis_size is None else axis_size
         leaves, tree = tree_flatten((args, kwargs))
-        in_dims, size = resolve_in_axes(where, in_axes, args, kwargs, axis_size, lambda: positional_parameters(fun))
-        function = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), tree)
+        in_dims, size = resolve_in_axes(where, in_axes, args, kwargs, num_examples, lambda: positional_parameters(fun))
+        call = fun if registered is None else registered.bind(fun, size)
+        function = FlatFunction(lambda args, kwargs: call(*args, **kwargs), tree)
         axis = AxisData(size, axis_name, spmd_names, _explicit_axes(where, leaves, in_dims) or spmd_names or ())
         name = f"vmap of {function_name(fun)}"
         is_ref = [isinstance(x, Ref) for x in leaves]
@@ -357,7 +364,8 @@ def named_vmap(
             _move_result(x, d, want, size, lambda i=i: f"{where}, out_axes for result{leaf_path(result, i)}")
             for i, (x, d, want) in enumerate(zip(out, dims_out, wanted, strict=True))
         ]
-        return tree_unflatten(function.out_tree, moved)
+        result = tree_unflatten(function.out_tree, moved)
+        return result if registered is None else registered.put_back(result)
 
     return mapped
 

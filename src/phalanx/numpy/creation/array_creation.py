@@ -58,7 +58,8 @@ def array(
     """Create an array from array-like data.
 
     Args:
-      object: an array, a scalar, nested sequences of these, or an object that implements `__array__` or DLPack.
+      object: an array, a scalar, nested sequences of these, or an object that implements `__array__`,
+        `__array_interface__` or DLPack, such as an image of Pillow.
       dtype: dtype of the result; inferred from the data by default.
       copy: whether to copy when `object` is already an array.
       order: `"K"` or `"C"`; other memory layouts do not exist.
@@ -107,9 +108,9 @@ def _from_host(x: Array, dtype: np.dtype) -> Any:
             out = _stack_nested(x, dtype)
             return lax.convert_element_type(out, out.dtype) if out.aval.weak_type else out
         value, dtype = _from_sequence(x, dtype)
-    elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
+    elif hasattr(x, "__dlpack__") and not _is_array_like(x):
         return from_dlpack(x) if dtype is None else cast(from_dlpack(x), dtype)
-    elif hasattr(x, "__array__") or isinstance(x, memoryview | bytes | bytearray | bool | int | float | complex):
+    elif _is_array_like(x) or isinstance(x, memoryview | bytes | bytearray | bool | int | float | complex):
         value = np.asarray(x)
     elif hasattr(x, "__iter__") and not isinstance(x, str):
         return _from_host(list(x), dtype)
@@ -120,6 +121,11 @@ def _from_host(x: Array, dtype: np.dtype) -> Any:
     # 64-bit host data become 32-bit unless x64 is enabled.
     dtype = dtypes.canonicalize_dtype(value.dtype) if dtype is None else dtype
     return _cast_host_data(value, value, dtype)
+
+
+def _is_array_like(x: object) -> bool:
+    """Whether NumPy makes an array of `x` by one of its protocols."""
+    return hasattr(x, "__array__") or hasattr(x, "__array_interface__") or hasattr(x, "__array_struct__")
 
 
 def _cast_host_data(x: Any, value: np.ndarray, dtype: np.dtype) -> Any:
@@ -220,7 +226,8 @@ def asarray(
     """Convert array-like data to an array, without a copy if it is one already.
 
     Args:
-      a: an array, a scalar, nested sequences of these, or an object that implements `__array__` or DLPack.
+      a: an array, a scalar, nested sequences of these, or an object that implements `__array__`,
+        `__array_interface__` or DLPack, such as an image of Pillow.
       dtype: dtype of the result; inferred from the data by default.
       order: `"K"` or `"C"`; other memory layouts do not exist.
       copy: True to copy in any case.
