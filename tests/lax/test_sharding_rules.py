@@ -39,13 +39,13 @@ def numbers(*shape):
     return np.random.RandomState(sum(shape)).uniform(0.1, 1.0, shape)
 
 
-def with_rule(kind):
+def with_rule(kind, **options):
     """A function with a rule of its own, of the given kind."""
     fun = kind(lambda x, w: jnp.tanh(x @ w))
     if kind is phalanx.custom_jvp:
         fun.defjvps(None, None)
     elif kind is phalanx.custom_vjp:
-        fun.defvjp(lambda x, w: (fun(x, w), None), lambda _, g: (g, g))
+        fun.defvjp(lambda x, w: (fun(x, w), None), lambda _, g: (g, g), **options)
     elif kind is custom_vmap:
         fun.def_vmap(lambda size, mapped, x, w: (jnp.tanh(x @ w), True))
     return fun
@@ -93,6 +93,10 @@ CALLS = {
     "custom_partitioning": (MATMUL, (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()"),
     "custom_jvp_call": (with_rule(phalanx.custom_jvp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
     "custom_vjp_call": (with_rule(phalanx.custom_vjp), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
+    "custom_vjp_fwd": (
+        lambda x, w: phalanx.vjp(with_rule(phalanx.custom_vjp, optimize_remat=True), x, w)[0],
+        (X, W), "[(0, 1), (2, 3)], [(0, 3)], reduced={}, whole={1, 2}",
+    ),
     "custom_vmap_call": (with_rule(custom_vmap), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={}, whole={1}"),
     "xla_metadata_call": (
         xla_metadata_call(lambda x, w: x @ w, tag="layer"), (X, W), "[(0, 1), (1, 2)], [(0, 2)], reduced={1: 'sum'}, whole=set()"

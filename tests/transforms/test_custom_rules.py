@@ -518,3 +518,37 @@ def test_the_tangent_solver_of_a_root_may_close_over_differentiated_values():
         f, g = order(solve), order(want)
         np.testing.assert_allclose(phalanx.jit(f)(a, b), g(a, b), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(phalanx.grad(f, 1)(a, b), phalanx.grad(g, 1)(a, b), rtol=1e-5, atol=1e-5)
+
+
+def make_optimized():
+    """A function whose `fwd` computes another value, which shows what ran: tan is the function, sin its `fwd`."""
+    f = phalanx.custom_vjp(lambda x: jnp.tan(x) * SCALE)
+    f.defvjp(lambda x: (jnp.sin(x) * SCALE, x), lambda x, y_bar: (jnp.cos(x) * y_bar,), optimize_remat=True)
+    return f
+
+
+SCALE = np.array([1.0, 2.0, 3.0], np.float32)  # a constant of both jaxprs
+
+
+@pytest.mark.parametrize("stage", [lambda f: f, phalanx.jit], ids=["eager", "jit"])
+def test_optimize_remat_runs_the_function_where_no_residual_is_read(stage):
+    f = make_optimized()
+    y, (x_bar,) = stage(lambda x: (lambda y, back: (y, back(y)))(*phalanx.vjp(phalanx.remat(f), x)))(X)
+    assert np.allclose(y, np.tan(X) * SCALE) and np.allclose(x_bar, np.cos(X) * np.tan(X) * SCALE)
+    # The residuals are read without remat, so `fwd` runs.
+    y, back = phalanx.vjp(f, X)
+    assert np.allclose(y, np.sin(X) * SCALE) and np.allclose(back(SCALE)[0], np.cos(X) * SCALE)
+
+
+def test_optimize_remat_holds_in_vmap_loops_and_derivatives_of_derivatives():
+    f = make_optimized()
+
+    def loop(x):
+        return lax.scan(phalanx.remat(lambda y, _: (f(y), None)), x, length=2)[0]
+
+    assert np.allclose(phalanx.vjp(loop, X)[0], np.tan(np.tan(X) * SCALE) * SCALE, rtol=1e-4)
+    xs = np.stack([X, 2 * X])
+    assert np.allclose(phalanx.vmap(lambda x: phalanx.vjp(phalanx.remat(f), x)[0])(xs), np.tan(xs) * SCALE)
+    assert np.allclose(phalanx.jit(lambda x: phalanx.vjp(phalanx.vmap(f), x)[0])(xs), np.tan(xs) * SCALE)
+    x_bar = phalanx.grad(lambda x: phalanx.grad(lambda x: phalanx.remat(f)(x).sum())(x).sum())(X)
+    assert np.allclose(x_bar, -np.sin(X))

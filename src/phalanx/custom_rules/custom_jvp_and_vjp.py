@@ -39,6 +39,7 @@ from phalanx.core import (
     vector_space,
 )
 from phalanx.custom_rules.custom_jvp_and_vjp_calls import custom_jvp_call_p, custom_vjp_call_p
+from phalanx.custom_rules.custom_vjp_forward import optimize_forward
 from phalanx.custom_rules.rule_arguments import bind_positional, check_pair, forward_rule_setter
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.runtime.transfer import scalar_array
@@ -382,7 +383,7 @@ class custom_vjp(_CustomFunction):
     rules, setters = ("fwd", "bwd"), "defvjp"
     fwd: Callable | None
     bwd: Callable | None
-    with_logs = False
+    with_logs = optimize_remat = False
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
         """Set the derivative rules.
@@ -393,9 +394,12 @@ class custom_vjp(_CustomFunction):
             argument.
           symbolic_zeros: whether `fwd` receives each primal as a `CustomVJPPrimal`, and `bwd` cotangents known to be
             zero as `SymbolicZero`.
-          optimize_remat: accepted for compatibility; not read, since dead code of `fwd` is always removed.
+          optimize_remat: whether the function itself runs, not `fwd`, where nothing reads the residuals, as in the
+            first pass of `remat`. It pays off where `fwd` costs more than the function for other reasons than dead
+            code, such as a kernel that also stores residuals.
         """
         self.fwd, self.bwd, self.symbolic_zeros, self.with_logs = fwd, bwd, symbolic_zeros, False
+        self.optimize_remat = optimize_remat
 
     def defvjp_with_logs(
         self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False
@@ -432,7 +436,8 @@ class custom_vjp(_CustomFunction):
         avals = [a.inner_aval if type(a) is AbstractRef else a for a in map(get_aval, call.leaves)]
         bwd: Any = functools.partial(self._apply_bwd, call, tree_unflatten(call.tree, avals))
         bwd.owner = self  # whose rules jaxprs are printed with
-        return custom_vjp_call_p(*call.take_leaves(), fun=call, fwd=fwd, bwd=bwd, num_consts=0)
+        rule = optimize_forward(call, fwd) if self.optimize_remat else fwd
+        return custom_vjp_call_p(*call.take_leaves(), fun=call, fwd=rule, bwd=bwd, num_consts=0)
 
     def _apply_bwd(
         self, call: _Call, arguments: Sequence[Any], residuals: Sequence[Any], cts: Sequence[Any], perturbed: tuple
