@@ -58,7 +58,7 @@ def main() -> int:
             results.append(result)
             print(report.line(result), flush=True)
     verdicts = report.judge(results)
-    print(f"\n{report.table(verdicts)}")
+    print(f"\n{report.table(verdicts)}\n\n{report.summary(results)}")
     if args.json:
         report.write_json(args.json, systems, results, verdicts)
     return int(args.check and not all(verdict.holds for verdict in verdicts))

@@ -1,7 +1,7 @@
 """What a call costs around its execution: each way to call, each kind of argument, each way in and out of arrays.
 
-The tables below have a line for each: its bound beside the peer, and the function that makes the call to measure from
-the module under test and the arguments.
+The tables below have a line for each: its bound beside the peer, the function that makes the call to measure from the
+module under test and the arguments, and where it may exceed the bound, the function that makes its floor from them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 
 import numpy as np
 
+from benchmarks import floors
 from benchmarks.harness import Row, Script, bench
 
 WAYS = Row("compiled call, by the way to call")
@@ -32,14 +33,37 @@ def _rows(xp):
     return xp.sharding.NamedSharding(mesh, xp.sharding.PartitionSpec("rows"))
 
 
+def _increment(xp):
+    return xp.jit(lambda x: x + 1)
+
+
+def _of_four_sizes(xp):
+    return [_array(xp, n) for n in (1, 2, 3, 4)]
+
+
 def _in_turn(xp, x):
-    f, arrays = xp.jit(lambda x: x + 1), [_array(xp, n) for n in (1, 2, 3, 4)]
+    f, arrays = _increment(xp), _of_four_sizes(xp)
 
     def call():
         for array in arrays:
             f(array)
 
     return call
+
+
+def _executions_in_turn(xp, x):
+    first, second, third, fourth = [floors.execution(_increment(xp), array) for array in _of_four_sizes(xp)]
+
+    def call():
+        first(), second(), third()
+        return fourth()
+
+    return call
+
+
+def _execution(xp, x):
+    """The floor of calls that come down to one run of `x + 1`."""
+    return floors.execution(_increment(xp), x)
 
 
 def _donated(xp, x):
@@ -69,7 +93,7 @@ def _stage(xp, x):
 
 def _exported(xp, x, text="4"):
     shape = xp.export.symbolic_shape(text)
-    called = xp.jit(xp.export.export(xp.jit(lambda x: x + 1))(xp.ShapeDtypeStruct(shape, np.float32)).call)
+    called = xp.jit(xp.export.export(_increment(xp))(xp.ShapeDtypeStruct(shape, np.float32)).call)
     return lambda: called(x)
 
 
@@ -84,23 +108,34 @@ def _in_a_thread(xp, x):
     return call
 
 
-for name, at_most, build in (
+for name, at_most, build, *floor in (
     ("positional", 1.05, lambda xp, x: functools.partial(xp.jit(lambda x, y: x + y), x, x)),
     ("by keyword", 1.05, lambda xp, x: functools.partial(xp.jit(lambda x, y: x + y), x=x, y=x)),
     ("partial of jit", 1.05, lambda xp, x: functools.partial(functools.partial(xp.jit(lambda x, y: x + y), x), x)),
     ("jit of partial", 1.05, lambda xp, x: functools.partial(xp.jit(functools.partial(lambda x, y: x + y, x)), x)),
-    ("static by position", 1.05, lambda xp, x: functools.partial(xp.jit(lambda x, n: x + n, static_argnums=1), x, 3)),
+    (
+        "static by position",
+        1.05,
+        lambda xp, x: functools.partial(xp.jit(lambda x, n: x + n, static_argnums=1), x, 3),
+        _execution,
+    ),
     ("static by name", 1.05, lambda xp, x: functools.partial(xp.jit(lambda x, n: x + n, static_argnames="n"), x, n=3)),
     ("method", 1.05, _method),
-    ("four signatures in turn", 1.05, _in_turn),
+    ("four signatures in turn", 1.05, _in_turn, _executions_in_turn),
     ("donated", 1.05, _donated),
     ("compiled stage", 1.05, _stage),
-    ("exported", 1.0, _exported),
-    ("exported, symbolic", 1.0, functools.partial(_exported, text="b")),
+    ("exported", 1.0, _exported, _execution),
+    ("exported, symbolic", 1.0, functools.partial(_exported, text="b"), _execution),
     ("in a thread", 1.05, _in_a_thread),
-    ("eager", 0.8, lambda xp, x: functools.partial(xp.numpy.sin, x)),
+    (
+        "eager",
+        0.8,
+        lambda xp, x: functools.partial(xp.numpy.sin, x),
+        lambda xp, x: floors.execution(xp.jit(xp.numpy.sin), x),
+    ),
 ):
-    bench(unit="us", row=WAYS, at_most=at_most, name=name)(lambda xp, build=build: build(xp, _array(xp)))
+    on_array = [lambda xp, make=make: make(xp, _array(xp)) for make in (build, *floor)]
+    bench(unit="us", row=WAYS, at_most=at_most, name=name, floor=(*on_array, None)[1])(on_array[0])
 
 
 def _dataclass(xp):
@@ -134,16 +169,27 @@ for name, at_most, make in (
     ("random key", 1.05, lambda xp: xp.random.key(0)),
 ):
 
-    @bench(unit="us", row=ARGUMENTS, at_most=at_most, name=name)
-    def call(xp, make=make):
+    def function_and_arguments(xp, make=make):
         """A function of one array that ignores the rest, so that kinds of arguments differ in nothing else."""
-        f, x, argument = xp.jit(lambda x, argument: x + 1, keep_unused=True), _array(xp), make(xp)
-        return lambda: f(x, argument)
+        return xp.jit(lambda x, argument: x + 1, keep_unused=True), _array(xp), make(xp)
+
+    bench(
+        unit="us",
+        row=ARGUMENTS,
+        at_most=at_most,
+        name=name,
+        floor=lambda xp, made=function_and_arguments: floors.execution(*made(xp)),
+    )(lambda xp, made=function_and_arguments: functools.partial(*made(xp)))
+
+
+def _parts(xp):
+    host = np.ones((8, 4), np.float32)
+    return (8, 4), _rows(xp), lambda index: host[index]
 
 
 def _from_callback(xp):
-    sharding, host = _rows(xp), np.ones((8, 4), np.float32)
-    return lambda: xp.make_array_from_callback((8, 4), sharding, lambda index: host[index])
+    parts = _parts(xp)
+    return lambda: xp.make_array_from_callback(*parts)
 
 
 def _from_shards(xp):
@@ -153,12 +199,16 @@ def _from_shards(xp):
 
 
 def _read(xp, read):
-    f, x = xp.jit(lambda x: x + 1), _array(xp)
+    f, x = _increment(xp), _array(xp)
 
     def call():
         read(f(x))
 
     return call
+
+
+def _floor_of_read(xp):
+    return floors.read(_increment(xp), _array(xp))
 
 
 def _read_shards(xp):
@@ -171,20 +221,20 @@ def _read_shards(xp):
     return call
 
 
-for name, at_most, build in (
+for name, at_most, build, *floor in (
     (
         "device_put to 8 devices",
         0.8,
         lambda xp: functools.partial(xp.device_put, np.ones((8, 4), np.float32), _rows(xp)),
     ),
-    ("make_array_from_callback", 0.8, _from_callback),
+    ("make_array_from_callback", 0.8, _from_callback, lambda xp: floors.assembly(*_parts(xp))),
     ("make_array_from_single_device_arrays", 1.05, _from_shards),
-    ("np.asarray of a result", None, lambda xp: _read(xp, np.asarray)),
-    ("device_get of a result", None, lambda xp: _read(xp, xp.device_get)),
+    ("np.asarray of a result", 1.05, lambda xp: _read(xp, np.asarray), _floor_of_read),
+    ("device_get of a result", 1.05, lambda xp: _read(xp, xp.device_get), _floor_of_read),
     ("float of an element", 1.05, lambda xp: _read(xp, lambda x: float(x[0]))),
-    ("shards one by one", None, _read_shards),
+    ("shards one by one", 1.0, _read_shards),
 ):
-    bench(unit="us", row=IN_AND_OUT, at_most=at_most, name=name)(build)
+    bench(unit="us", row=IN_AND_OUT, at_most=at_most, name=name, floor=(*floor, None)[0])(build)
 
 
 _ON_DEVICES = """
@@ -201,26 +251,34 @@ xp.device_put, xp.block_until_ready
 start = time.perf_counter()
 """
 _FIRST_PUT = "xp.block_until_ready(xp.device_put(tree, rows))\nprint(time.perf_counter() - start)"
-_CALL = """
-f, tree = xp.jit(lambda tree: [x + 1 for x in tree[:4]]), xp.device_put(tree, rows)
+_COMPILED = "f, tree = xp.jit(lambda tree: [x + 1 for x in tree[:4]]), xp.device_put(tree, rows)\n"
+_BEST_OF_30 = """
 best = 1e9
 for _ in range(30):
     start = time.perf_counter()
-    xp.block_until_ready(f(tree))
+    block_until_ready(call())
     best = min(best, time.perf_counter() - start)
 print(best)
 """
+_CALL = f"{_COMPILED}call, block_until_ready = lambda: f(tree), xp.block_until_ready{_BEST_OF_30}"
+_EXECUTION = f"""{_COMPILED}
+from benchmarks import floors
+from jaxlib import _jax
+call, block_until_ready = floors.execution(f, tree), _jax.batched_block_until_ready{_BEST_OF_30}"""
 
-for name, at_most, end in (
+for name, at_most, *ends in (
     ("first device_put of 8 arrays", 0.8, _FIRST_PUT),
-    ("call with 8 arrays in and 4 out", 1.05, _CALL),
+    ("call with 8 arrays in and 4 out", 1.05, _CALL, _EXECUTION),
 ):
-
-    @bench(unit="ms", row=MANY_DEVICES, at_most=at_most, sizes=(8, 64, 512), name=name)
-    def on_devices(xp, devices, end=end):
-        """The seconds that the process prints, from after the imports."""
-        system = xp.__name__.upper()
-        return Script(_ON_DEVICES.format(system=system, module=xp.__name__, devices=devices) + end, prints=True)
+    # Scripts that print their seconds, from after the imports.
+    on_devices = [
+        lambda xp, devices, end=end: Script(
+            _ON_DEVICES.format(system=xp.__name__.upper(), module=xp.__name__, devices=devices) + end, prints=True
+        )
+        for end in ends
+    ]
+    floor = (*on_devices, None)[1]
+    bench(unit="ms", row=MANY_DEVICES, at_most=at_most, sizes=(8, 64, 512), name=name, floor=floor)(on_devices[0])
 
 
 for name, source in (

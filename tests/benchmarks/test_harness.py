@@ -51,6 +51,34 @@ def test_the_confidence_interval_of_the_median_follows_the_binomial_law():
     assert not Result("name", "us", Row("row"), 1.0).is_open
 
 
+def test_a_workload_without_a_bound_gets_the_default_one():
+    assert Result("name", "us", Row("row"), None).bound == harness.DEFAULT_BOUND
+    assert Result("name", "us", Row("row", none_above=1.2), None).bound == 1.2
+    assert Result("name", "us", Row("row", none_above=1.2), 1.1).bound == 1.1
+
+
+def test_a_floor_is_measured_in_the_same_rounds(systems):
+    (result,) = run(lambda xp: Value(xp.cost), systems, floor=lambda xp: Value(2 * xp.cost))
+    assert (result.engine, result.floor) == ([2.0], 0.5)
+    assert "floor 0.500" in report.line(result)
+    (result,) = run(lambda xp: Value(xp.cost), systems)
+    assert math.isnan(result.floor) and "floor" not in report.line(result)
+
+
+def test_the_summary_names_what_exceeds_its_bound_with_its_floor():
+    def of(name, ours, engine):
+        return Result(name, "us", Row("row"), 0.8, ours=[ours], peer=[1.0], engine=engine)
+
+    results = [of("low", 0.5, []), of("slow", 1.2, [0.6]), of("lost", 1.0, []), of("forced", 0.9, [0.95])]
+    assert [result.holds for result in results] == [True, False, False, True]
+    assert report.summary(results).splitlines() == [
+        "Geometric mean of 4 workloads: 0.857.",
+        "Above their bound and their floor: slow 1.200 (at most 0.8, floor 0.60).",
+        "Above their bound, with no floor measured: lost 1.000 (at most 0.8, floor -).",
+        "Above their bound, within their floor: forced 0.900 (at most 0.8, floor 0.95).",
+    ]
+
+
 def test_rounds_continue_until_a_bound_is_decided(systems, monkeypatch):
     costs = {"ours_stub": [1.0, 3.0], "peer_stub": [2.0]}
 
@@ -70,16 +98,18 @@ def test_noise_between_processes_is_measured_in_several_processes(systems, monke
 
     def process(command, **options):
         commands.append(command)
-        first, second = [dict(ours=[1.0, 2.0, 6.0], ratio=ratio, error=None) for ratio in (0.5, len(commands) / 2)]
+        rows = [(0.5, 0.25), (len(commands) / 2, None)]
+        first, second = [dict(ours=[1.0, 2.0, 6.0], ratio=ratio, floor=floor, error=None) for ratio, floor in rows]
         path = command[command.index("--json") + 1]
         Path(path).write_text(json.dumps({"workloads": [first, second]}))
 
     monkeypatch.setattr(harness.subprocess, "run", process)
-    small, large = run(None, systems, sizes=(1, 10), at_most=(1.0, None), processes=3)
+    small, large = run(None, systems, sizes=(1, 10), at_most=(1.0, 9.0), processes=3)
     assert len(commands) == 3
     assert all("^room\\.name$" in command and "--here" in command and "ours_stub" in command for command in commands)
     assert (small.ours, small.peer, small.ratio) == ([2.0] * 3, [4.0] * 3, 0.5)
     assert (large.peer, large.ratio) == ([4.0, 2.0, 4 / 3], 1.0)
+    assert (small.floor, large.engine) == (0.25, [])
 
 
 def test_a_process_that_dies_is_a_result_that_misses(systems, monkeypatch):
@@ -145,7 +175,7 @@ def test_everything_is_written_as_json(tmp_path):
     assert document["rows"] == [
         {"measure": "row", "ratio": 0.25, "at_most": None, "none_above": None, "worst": "fast", "holds": True}
     ]
-    assert "| row | 0.250 | 0.5 | fast 0.25 | ok |" in report.table(report.judge([result]))
+    assert "| row | 0.250 | 0.5 | fast 0.25 | - | ok |" in report.table(report.judge([result]))
 
 
 def test_operations_are_counted_in_nested_jaxprs():
