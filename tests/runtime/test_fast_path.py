@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import enum
-import types
 
 import numpy as np
 import pytest
@@ -61,28 +60,20 @@ def nodes(children):
 TREES = st.recursive(st.sampled_from([FLOAT, INT, None]), nodes, max_leaves=8)
 
 
-def opened(opener_of, args, kwargs=types.MappingProxyType({})):
-    """What an opener says; whatever it raises means that the arguments are others."""
-    try:
-        return opener_of(args, kwargs)
-    except Exception:
-        return None
-
-
 @given(TREES, TREES)
 @settings(deadline=None, max_examples=200)
 def test_an_opener_knows_its_own_structure_and_types_and_no_others(one, other):
     known = [x._type for x in tree_leaves(one)]
     open_one = opener((one,), {}, (), known, [])
-    assert opened(open_one, (one,)) == [x._buffer for x in tree_leaves(one)]
+    assert open_one((one,), {}) == [x._buffer for x in tree_leaves(one)]
     is_alike = tree_structure(one) == tree_structure(other) and known == [x._type for x in tree_leaves(other)]
-    assert (opened(open_one, (other,)) is not None) == is_alike
-    assert opened(open_one, (one, one)) is None
+    assert (open_one((other,), {}) is not None) == is_alike
+    assert open_one((one, one), {}) is None
 
 
 def test_data_that_cannot_be_compared_go_the_long_way():
     args = (Tagged((FLOAT,), np.arange(2)),)
-    assert opened(opener(args, {}, (), [FLOAT._type], []), args) is None
+    assert opener(args, {}, (), [FLOAT._type], [])(args, {}) is None
 
 
 @pytest.mark.parametrize("value", [np.ones(3, np.float32), 2.5, True, np.float32(1)])
@@ -93,7 +84,38 @@ def test_data_from_the_host_are_sent_and_others_are_refused(value):
     _, buffer = open_alike((FLOAT, value), {})
     assert np.array_equal(buffer, value)
     for other in ([value], None, np.ones(4, np.float32), "text", 1j):
-        assert opened(open_alike, (FLOAT, other)) is None
+        assert open_alike((FLOAT, other), {}) is None
+
+
+def test_an_array_from_the_host_is_copied_before_the_call_returns():
+    f, host = phalanx.jit(lambda x: x + 1), np.zeros(1 << 16, np.float32)
+    for i in range(20):
+        host[:] = i
+        result = f(host)
+        host[:] = -1
+        assert np.array_equal(result, np.full(1 << 16, i + 1, np.float32))
+
+
+@pytest.mark.parametrize("donate", [(), (1,)])
+def test_a_repeated_scalar_is_sent_once_unless_it_is_donated(donate):
+    f = phalanx.jit(lambda x, scale: (x * scale, scale + 1), donate_argnums=donate)
+    for scale in (2.0, 2.0, 2.0, 3.0, 3.0, 0.0, 0.0, -0.0, 2.0):
+        product, following = f(FLOAT, scale)
+        assert np.array_equal(np.signbit(product), np.signbit(FLOAT * scale))
+        assert (product[0], following) == (scale, scale + 1)
+    open_alike, last = f._jit._last[0][0], 2.0
+    first, second = [open_alike((FLOAT, last), {})[1] for _ in range(2)]
+    assert (first is second) == (not donate)
+    first.delete()
+    assert f(FLOAT, last)[1] == 3
+
+
+def test_a_guard_refuses_the_transfer_of_a_repeated_call():
+    f, host = phalanx.jit(lambda x, y: x + y), np.ones(3, np.float32)
+    for _ in range(3):
+        f(FLOAT, host)
+    with phalanx.transfer_guard("disallow"), pytest.raises(phalanx.errors.TransferError):
+        f(FLOAT, host)
 
 
 def test_arrays_elsewhere_are_moved():
@@ -131,7 +153,7 @@ def test_calls_by_keyword_and_with_static_arguments_open_too():
     open_alike = f._jit._last[0][0]
     for args, kwargs in calls:
         is_last = kwargs.get("kind") == "none"
-        assert (opened(open_alike, args, kwargs) is not None) == is_last
+        assert (open_alike(args, kwargs) is not None) == is_last
         f(*args, **kwargs)
     assert len(traced) == count
 

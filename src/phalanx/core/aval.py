@@ -19,7 +19,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.core.config import current_scope
 from phalanx.core.error_classes import ArgumentTypeError, ConversionError, ShapeError
-from phalanx.engine import Cache, Hook, api_boundary_class
+from phalanx.engine import Cache, Hook, api_boundary_class, memoize
 
 _interned: Cache[tuple[Any, ...], ShapedArray] = Cache("core.avals", weak="values")
 _find_reference = _interned.get_reference
@@ -516,7 +516,7 @@ def unwrap_array_like(x: Any) -> Any:
 def _aval_of_host(x: Any) -> ShapedArray:
     if isinstance(x, _NUMPY):
         is_float0 = x.dtype.kind == "V" and x.dtype == dtypes.float0
-        return ShapedArray(x.shape, dtypes.float0 if is_float0 else dtypes.canonicalize_dtype(check_host_dtype(x)))
+        return _host_aval(x.shape, dtypes.float0 if is_float0 else dtypes.canonicalize_dtype(check_host_dtype(x)))
     # In this order: bool is a subclass of int.
     for base in (bool, int, float, complex):
         if isinstance(x, base):
@@ -529,6 +529,12 @@ def _aval_of_host(x: Any) -> ShapedArray:
         got=f"{x!r} of type {type(x).__name__}",
         fix="convert it with phalanx.numpy.asarray, or pass it as a static argument",
     )
+
+
+# Nothing else may hold the type of host data, and making it anew for each transfer takes longer than a small transfer.
+@memoize("core.host_avals", 1024)
+def _host_aval(shape: tuple[int, ...], dtype: Any) -> ShapedArray:
+    return ShapedArray(shape, dtype)
 
 
 def host_scalar(x: Any, dtype: Any) -> np.ndarray:

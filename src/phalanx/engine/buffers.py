@@ -13,7 +13,7 @@ import importlib.util
 import math
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -69,6 +69,28 @@ def put_array(
         raise to_transfer_error(error) from None
 
 
+def make_argument_sender(aval: Any, device: Device) -> Callable[[np.ndarray], Buffer]:
+    """Make the function that transfers a NumPy array to one device as the argument of a program.
+
+    The buffer has a sharding of jaxlib's own class, whose attributes jaxlib reads without Python, which takes a fifth
+    less time. It must not reach users.
+
+    Args:
+      aval: shape and dtype of the array.
+      device: the device, into whose default memory it goes.
+
+    Returns:
+      The function, which raises XlaRuntimeError where a guard forbids the transfer.
+    """
+    sharding, devices = _argument_sharding(device), [device]
+    return lambda value: _device_put(aval, sharding, [value], devices, True, False, _COPY, True)
+
+
+@memoize("engine.argument_shardings", 4096)
+def _argument_sharding(device: Device) -> Any:
+    return _jax.SingleDeviceSharding(device)
+
+
 def put_shards(
     aval: Any,
     sharding: Any,
@@ -102,9 +124,9 @@ def put_shards(
 
 def _with_own_memory(pieces: Sequence[Any]) -> list[Any]:
     """Copy shards that start at the same address as another one, which jaxlib would transfer only once per call."""
-    # Copying small shards takes less time than reading their addresses.
-    if all(isinstance(p, np.ndarray) and p.nbytes <= _CHEAP_TO_COPY for p in pieces):
-        return [p.copy() for p in pieces]
+    # Copying small shards takes less time than reading their addresses. All shards have one size.
+    if {*map(type, pieces)} == {np.ndarray} and pieces[0].nbytes <= _CHEAP_TO_COPY:
+        return list(map(np.ndarray.copy, pieces))
     addresses = [p.__array_interface__["data"][0] if isinstance(p, np.ndarray) else object() for p in pieces]
     # An object that equals no other stands for the address of a value that is no NumPy array.
     last = {address: i for i, address in enumerate(addresses)}

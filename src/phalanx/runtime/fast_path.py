@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import get_aval
+from phalanx.engine import buffers
 from phalanx.engine.cache import memoize
 from phalanx.engine.pytree import PyTreeDef, flatten, flatten_one_level
 from phalanx.runtime import transfer
@@ -36,8 +37,8 @@ def opener(
 
     Returns:
       A function of positional and keyword arguments that transfers them where the program needs them and returns their
-      buffers. For arguments of another structure or type it returns None or raises any error; the caller then takes the
-      general path, which also explains errors.
+      buffers. It returns None for arguments of another structure or type, or if any error is raised; the caller then
+      takes the general path, which also explains errors.
 
     Examples:
       >>> import phalanx.numpy as jnp
@@ -48,7 +49,8 @@ def opener(
     """
     writer = _Writer(types, moves)
     writer.write(args, kwargs, dict(statics))
-    exec(_compile("\n".join(writer.lines)), writer.constants)
+    lines = ["def opened(args, kwargs):", " try:", *writer.lines, " except Exception: return None"]
+    exec(_compile("\n".join(lines)), writer.constants)
     written: ArgumentReader = writer.constants["opened"]
     return written
 
@@ -69,7 +71,7 @@ class _Writer:
     def __init__(self, types: Sequence[ArrayType], moves: Sequence[tuple]):
         self.types = types
         self.moves = {i: (type, place) for i, type, place in moves}
-        self.lines = ["def opened(args, kwargs):"]
+        self.lines: list[str] = []
         self.constants: dict[str, Any] = {"flatten_one_level": flatten_one_level}
         self.names: dict[int, str] = {}
         self.buffers: list[str] = []
@@ -95,7 +97,7 @@ class _Writer:
                 continue
             count += 1
             node, children = f"n{count}", [*opened[0]]
-            self.lines.append(f" {node} = {place}")
+            self.lines.append(f"  {node} = {place}")
             waiting += [*zip(children, self.node(node, type(value), opened[1], len(children)), strict=True)][::-1]
         if len(self.arrays) == 1:
             (i,) = self.arrays
@@ -104,7 +106,7 @@ class _Writer:
             # One comparison of two lists takes half as long to compile as a comparison of each type.
             found = ", ".join(f"x{i}._type" for i in self.arrays)
             self.unless(f"[{found}] == {self.constant([self.types[i] for i in self.arrays])}")
-        self.lines.append(f" return [{', '.join(self.buffers)}]")
+        self.lines.append(f"  return [{', '.join(self.buffers)}]")
 
     def node(self, name: str, kind: type, data: Any, count: int) -> list[str]:
         """Write the code for one node; returns the expressions of its children."""
@@ -115,7 +117,7 @@ class _Writer:
             return [f"{name}[{self.key(key)}]" for key in data]
         # Custom nodes have auxiliary data, which is part of the structure and is compared by value.
         if kind is not tuple and kind is not list:
-            self.lines.append(f" {name}, {name}_data = flatten_one_level({name})")
+            self.lines.append(f"  {name}, {name}_data = flatten_one_level({name})")
             self.unless(f"{name}_data == {self.constant(data)}")
         self.unless(f"len({name}) == {count}")
         return [f"{name}[{i}]" for i in range(count)]
@@ -124,17 +126,17 @@ class _Writer:
         """Write the code for one leaf and for its buffer."""
         wanted, move = self.moves.get(i, (None, None))
         if self.types[i].sharding is None:
-            self.lines.append(f" x{i} = {self.constant(host_sender(self.types[i].aval, wanted, move))}({place})")
+            self.lines.append(f"  x{i} = {self.constant(host_sender(self.types[i].aval, wanted, move))}({place})")
             self.buffers.append(f"x{i}")
             return
-        self.lines.append(f" x{i} = {place}")
+        self.lines.append(f"  x{i} = {place}")
         self.arrays.append(i)
         moved = f"x{i}" if move is None else f"{self.constant(move)}(x{i}, {self.constant(wanted)})"
         self.buffers.append(f"{moved}._buffer")
 
     def unless(self, condition: str) -> None:
         """Write a check: the reader returns None unless the condition holds."""
-        self.lines.append(f" if not ({condition}): return None")
+        self.lines.append(f"  if not ({condition}): return None")
 
     def key(self, key: Any) -> str:
         """The expression for a key; only the text of a plain string is safe, since a subclass defines its own."""
@@ -168,17 +170,33 @@ def host_sender(aval: Any, type: ArrayType, place: Callable) -> Callable[[Any], 
       place: the function of `plan_transfers` that transfers it.
 
     Returns:
-      A function of the argument. It raises ValueError for a value of another type, or one that is not on the host.
+      A function of the argument. It raises ValueError for a value of another type, or one that is not on the host, and
+      the engine's error where a guard forbids the transfer.
     """
-    send_array = transfer.make_host_sender(type)
+    sharding = type.sharding
+    is_plain = type.has_plain_buffer and type.layout is None and sharding.non_default_memory_kind is None
+    if is_plain and sharding.is_fully_addressable and type.aval.dtype == aval.dtype:
+        send_array = buffers.make_argument_sender(type.buffer_aval, sharding._device_assignment[0])
+    else:
+        send_array = transfer.make_host_sender(type)
     shape, dtype = None if aval.weak_type else aval.shape, aval.dtype  # No NumPy array is weakly typed.
 
+    is_shared = place is transfer.put_shared  # A donated argument gets a buffer of its own at each call.
+    last: tuple[Any, Any] = object(), None  # a scalar and its buffer, since a call is often repeated with the same one
+
     def send(x: Any) -> Any:
+        nonlocal last
         if x.__class__ is np.ndarray and x.shape == shape and x.dtype == dtype:
             return send_array(x)
+        scalar, buffer = last
+        if x is scalar and not buffer.is_deleted():
+            return buffer
         if x.__class__ in _HOST_LEAVES and get_aval(x) is aval:
-            # The less frequent cases: scalars, whose abstract value is interned and compared by identity.
-            return place(x, type)._buffer
+            # The less frequent cases: other scalars, whose abstract value is interned and compared by identity.
+            buffer = place(x, type)._buffer
+            if is_shared and x.__class__ is not np.ndarray:
+                last = x, buffer
+            return buffer
         raise ValueError("an argument of another type")
 
     return send

@@ -212,7 +212,7 @@ class Jit:
     def function(self) -> Callable:
         """The callable for users: a Python function, because calling an object with `__call__` is slower."""
         # Local variables: reading them from the closure is faster than attributes of `self` or globals.
-        call_slowly, find, last = self._call, self._find, self._last
+        call_slowly, find, last, successors = self._call, self._find, self._last, self._next
         # Also because a pickle by value, such as cloudpickle's, copies globals and refers to what a closure holds.
         state, current_scope, hide_frames = _GLOBALS
 
@@ -225,10 +225,12 @@ class Jit:
                 open_alike, context, run, handlers, wrap = last[0]
                 buffers = None
                 if current_scope().context is context:  # Most calls are like the one before.
-                    try:
-                        buffers = open_alike(args, kwargs)
-                    except Exception:  # The arguments differ from the previous call's. The slow path reports errors.
-                        pass
+                    buffers = open_alike(args, kwargs)
+                    # Programs for several signatures tend to be called in turn.
+                    if buffers is None and (hit := successors.get(open_alike)) is not None and hit[1] is context:
+                        buffers = hit[0](args, kwargs)
+                        if buffers is not None:
+                            last[0] = _, _, run, handlers, wrap = hit
                 if buffers is None:
                     found = find(args, kwargs)
                     if found is None:
@@ -272,17 +274,6 @@ class Jit:
     def _find(self, args: tuple, kwargs: dict) -> tuple | None:
         """The buffers of the arguments and the hit that they belong to; None for the slow path."""
         context = current_scope().context  # Read once, since another thread may set an option.
-        last = self._last[0][0]
-        # Programs for several signatures tend to be called in turn.
-        hit = self._next.get(last)
-        if hit is not None and hit[1] is context:
-            try:
-                buffers = hit[0](args, kwargs)
-            except Exception:
-                buffers = None
-            if buffers is not None:
-                self._last[0] = hit
-                return buffers, hit
         leaves, structure = self._signature.flatten(args, kwargs)
         try:
             types = [*map(_type_of, leaves)]
@@ -295,17 +286,18 @@ class Jit:
         # Programs with effects, and calls under a debug option, have more to do than to execute and wrap.
         if entry is None or not entry.is_plain:
             return None
-        try:
-            if entry.hit is None:
+        if entry.hit is None:
+            try:
                 read = opener(args, kwargs, structure[1], types, entry.moves)
-                wrap = result_wrapper(entry.out_tree, entry.out_types)
-                entry.hit = read, context, entry.run, entry.handlers, wrap
-            buffers = entry.hit[0](args, kwargs)
-        except Exception:  # The slow path reports the error.
-            return None
+            except Exception:  # The slow path reports the error.
+                return None
+            wrap = result_wrapper(entry.out_tree, entry.out_types)
+            entry.hit = read, context, entry.run, entry.handlers, wrap
+        buffers = entry.hit[0](args, kwargs)
         if buffers is None:
             return None
-        self._last[0] = self._next[last] = entry.hit
+        self._next[self._last[0][0]] = entry.hit
+        self._last[0] = entry.hit
         return buffers, entry.hit
 
     def _call(self, args: tuple, kwargs: dict) -> Any:

@@ -39,14 +39,15 @@ def assemble_array(shards: Sequence[Array], type: ArrayType) -> Array:
       The array, which shares the buffers of the shards.
     """
     shape = type.sharding.shard_shape(type.aval.shape)
-    rows = [transfer.general_transfers.lay_out(x, None) for x in shards]
-    held = [(x if x.shape == shape else resize(x, shape))._buffer for x in rows]
+    held = [(x if x._type.layout is None and x._type.aval.shape == shape else resize(x, shape))._buffer for x in shards]
     return Array(buffers.from_shards(type.buffer_aval, type.sharding, held, type.committed), type)
 
 
 def resize(x: Array, shape: Sequence[int]) -> Array:
     """Cut an array on one device, or pad it with zeros, at the end of each dimension."""
     x = transfer.general_transfers.lay_out(x, None)
+    if x.shape == tuple(shape):
+        return x
     wanted = ArrayType(x.aval.with_shape(tuple(shape)), x.sharding, x.committed)
     before, after = physical_aval(x.aval), physical_aval(wanted.aval)
     if not after.size:
@@ -121,13 +122,13 @@ def make_array_from_callback(
     # The shards are in the default memory of their devices; the assembled array moves to the sharding's memory.
     array_type = _array_type(shape, wanted, to_default_memory(sharding))
     with explicit_transfer():
-        if any(type(data) is Array for data in made):
+        if Array in map(type, made):
             pairs = zip(numbers, devices, strict=True)
             shards = [transfer.put(made[i], transfer.single_device_sharding(device)) for i, device in pairs]
             joined = assemble_array(shards, array_type)
         else:
-            hosted = [np.asarray(data, wanted) for data in made]
             largest = array_type.sharding.shard_shape(shape)
+            hosted = [np.asarray(data, wanted) for data in made]
             hosted = [x if x.shape == largest else transfer.pad_to(x, largest) for x in hosted]
             pieces = [hosted[i] for i in numbers]
             joined = Array(buffers.put_shards(array_type.buffer_aval, array_type.sharding, pieces, devices), array_type)

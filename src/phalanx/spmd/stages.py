@@ -662,10 +662,7 @@ class Compiled(_LaterStage):
           TraceError: an argument is a tracer.
         """
         if current_scope().context is self._context:
-            try:
-                buffers = self._reader(args, kwargs)
-            except Exception:  # The arguments differ from earlier calls. The slow path reports errors.
-                buffers = None
+            buffers = self._reader(args, kwargs)
             if buffers is not None:
                 try:
                     return self._wrap(self.program._run(buffers).consume_with_handlers(self.program._handlers))
