@@ -166,11 +166,26 @@ def _not_numeric(x: Array) -> ConversionError:
     )
 
 
-def contains_array(x: ArrayLike) -> bool:
-    """Whether nested sequences contain an array or a tracer."""
+_MAX_NESTING = 64  # the largest rank of a NumPy array
+
+
+def contains_array(x: ArrayLike, depth: int = _MAX_NESTING) -> bool:
+    """Whether nested sequences, at most `depth` deep, contain an array or a tracer."""
     if isinstance(x, tuple | list):
-        return any(contains_array(v) for v in x)
+        return any(contains_array(v, _inner(depth)) for v in x)
     return hasattr(x, "aval") or hasattr(x, "__phalanx_array__")
+
+
+def _inner(depth: int) -> int:
+    """The depth that is left for the elements of a sequence."""
+    if depth:
+        return depth - 1
+    raise ConversionError(
+        "array, argument object",
+        expected=f"sequences nested at most {_MAX_NESTING} deep",
+        got="deeper ones, or a sequence that contains itself",
+        fix="take the outer sequence out of the inner one",
+    )
 
 
 def _is_weak(x: Array) -> bool:
@@ -180,8 +195,9 @@ def _is_weak(x: Array) -> bool:
     return isinstance(x, range) or (isinstance(x, tuple | list) and bool(x) and all(type(v) in SCALAR_KINDS for v in x))
 
 
-def _stack_nested(x: Array, dtype: np.dtype) -> Any:
-    parts = [_stack_nested(v, dtype) if contains_array(v) and isinstance(v, tuple | list) else v for v in x]
+def _stack_nested(x: Array, dtype: np.dtype, depth: int = _MAX_NESTING) -> Any:
+    inner = _inner(depth)
+    parts = [_stack_nested(v, dtype, inner) if contains_array(v) and isinstance(v, tuple | list) else v for v in x]
     parts = [v if hasattr(v, "aval") or type(v) in SCALAR_KINDS else array(v) for v in parts]
     return stack_operands(parts, 0, dtype)
 
