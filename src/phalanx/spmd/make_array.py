@@ -91,9 +91,9 @@ def make_array_from_callback(
     devices, distinct, numbers = _distinct_shards(sharding, shape, "make_array_from_callback, sharding")
     made = [data_callback(shard.index) for shard in distinct]
     wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
-    last: tuple = ()
+    known: Any = None  # the dtype of NumPy arrays that has been found to be right
     for shard, data in zip(distinct, made, strict=True):
-        if type(data) is np.ndarray and (shard.shape, data.shape, data.dtype) == last:
+        if type(data) is np.ndarray and data.dtype is known and data.shape == shard.shape:
             continue
         held = get_aval(data)
         if held.shape != shard.shape:
@@ -111,7 +111,7 @@ def make_array_from_callback(
                 got=dtypes.short_name(held.dtype),
                 fix=f"convert the values that data_callback returns to {dtypes.short_name(wanted)}",
             )
-        last = shard.shape, held.shape, getattr(data, "dtype", None)
+        known = getattr(data, "dtype", None)
     if wanted is None:
         raise DTypeError(
             "make_array_from_callback, dtype",
@@ -127,11 +127,11 @@ def make_array_from_callback(
             shards = [transfer.put(made[i], transfer.single_device_sharding(device)) for i, device in pairs]
             joined = assemble_array(shards, array_type)
         else:
-            largest = array_type.sharding.shard_shape(shape)
-            hosted = [np.asarray(data, wanted) for data in made]
-            hosted = [x if x.shape == largest else transfer.pad_to(x, largest) for x in hosted]
+            aval, hosted = array_type.buffer_aval, [np.asarray(data, wanted) for data in made]
+            if aval.shape != shape:
+                hosted = [transfer.pad_to(x, array_type.sharding.shard_shape(shape)) for x in hosted]
             pieces = [hosted[i] for i in numbers]
-            joined = Array(buffers.put_shards(array_type.buffer_aval, array_type.sharding, pieces, devices), array_type)
+            joined = Array(buffers.put_shards(aval, array_type.sharding, pieces, devices), array_type)
         return joined if array_type.sharding is sharding else reshard([joined], [sharding], [True])[0]
 
 
