@@ -122,3 +122,13 @@ def test_an_empty_reason_is_found():
     case = broken("reason", transpose=Undefined("no"))
     with pytest.raises(AssertionError, match="says nothing"):
         laws.check_rules(case.primitive)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_check_grads_checks_a_function_that_has_reverse_mode_only(factor):
+    f = phalanx.custom_vjp(lambda x: lax.sin(x))
+    f.defvjp(lambda x: (lax.sin(x), x), lambda x, y_bar: (factor * lax.cos(x) * y_bar,))
+    if factor == 1.0:
+        return check_grads(f, (X,), 1, modes=["rev"])
+    with pytest.raises(AssertionError, match="reverse derivative, beside the differences"):
+        check_grads(f, (X,), 1, modes=["rev"])

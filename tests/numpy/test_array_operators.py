@@ -111,3 +111,10 @@ def test_a_numpy_integer_as_exponent_is_static(exponent):
             assert [e.primitive.name for e in phalanx.make_jaxpr(power)(base).eqns] == ["integer_pow"]
             assert power(base).dtype == base.dtype and power(base).tolist() == (np.asarray(base) ** 3).tolist()
     assert phalanx.grad(lambda x: x**exponent)(-2.0) == 12.0
+
+
+@pytest.mark.parametrize("power", [lambda x, n: x**n, jnp.power], ids=["operator", "function"])
+def test_an_integer_numpy_array_of_rank_0_is_a_static_exponent(power):
+    x = np.array([-2.0, 3.0], np.float32)
+    assert str(phalanx.make_jaxpr(lambda x: power(x, np.array(3)))(x).eqns[0].primitive) == "integer_pow"
+    assert power(jnp.asarray(x), np.array(3)).tolist() == [-8.0, 27.0]

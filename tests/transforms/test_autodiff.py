@@ -430,3 +430,13 @@ def test_a_function_that_enters_64_bit_is_differentiated_at_a_python_float(wrap)
     assert (value.dtype, slope.dtype, slope.weak_type) == (np.float64, np.float32, True)
     np.testing.assert_allclose([value, slope], [6 * np.sin(0.5), 6 * np.cos(0.5)], 1e-6)
     np.testing.assert_allclose(phalanx.jacfwd(f)(0.5), 6 * np.cos(0.5), 1e-6)
+
+
+def test_array_copies_its_argument_and_tangents_under_eager_derivatives():
+    x = jnp.ones(3)
+    y, y_dot = phalanx.jvp(jnp.array, (x,), (x,))
+    assert y is not x and y_dot is not x
+    y, back = phalanx.vjp(lambda x: jnp.array(x, np.float32), x)
+    assert y is not x and back(x)[0] is not x
+    # Values of a jaxpr are immutable: a copy would only add an operation.
+    assert not phalanx.make_jaxpr(lambda x: jnp.array(x))(x).eqns

@@ -552,3 +552,14 @@ def test_optimize_remat_holds_in_vmap_loops_and_derivatives_of_derivatives():
     assert np.allclose(phalanx.jit(lambda x: phalanx.vjp(phalanx.vmap(f), x)[0])(xs), np.tan(xs) * SCALE)
     x_bar = phalanx.grad(lambda x: phalanx.grad(lambda x: phalanx.remat(f)(x).sum())(x).sum())(X)
     assert np.allclose(x_bar, -np.sin(X))
+
+
+def test_a_python_scalar_that_a_rule_returns_stays_one():
+    f = phalanx.custom_jvp(lambda x: x)
+    f.defjvp(lambda primals, tangents: (5.0, 3.0))
+    assert [type(x) for x in phalanx.jvp(f, (2.0,), (1.0,))] == [float, float]
+    g = phalanx.custom_vjp(lambda x: x)
+    g.defvjp(lambda x: (x, None), lambda _, y_bar: (3.0,))
+    assert type(phalanx.grad(g)(2.0)) is float
+    # The gradient of an array is one.
+    assert phalanx.grad(g)(np.float32(2)).dtype == np.float32

@@ -143,3 +143,11 @@ def test_the_docstring_says_that_the_function_is_vectorized():
     assert mapped.__name__ == "total"
     assert mapped.__doc__ == "Vectorized version of total.\n\nOriginal documentation:\n\nSum the elements."
     assert phalanx.vmap(lambda x: x).__doc__ is None
+
+
+def test_sum_match_sums_results_that_differ_where_out_axes_is_none():
+    f = phalanx.vmap(lambda x, y: (x * 2, y, x), (0, None), (None, None, 0), sum_match=True)
+    total, same, each = f(A, 3.0)
+    np.testing.assert_allclose(total, (A * 2).sum(0))
+    assert float(same) == 3.0 and np.array_equal(each, A)
+    assert np.array_equal(phalanx.vmap(lambda x: x, 1, None, sum_match=True)(A), A.sum(1))

@@ -64,7 +64,10 @@ stop_gradient_p = StopGradient()
 
 
 class Copy(Identity, name="copy"):
-    """`x`, in a new buffer."""
+    """`x`, in a new buffer, and so its cotangent: either may be donated without the other."""
+
+    def transpose(self, y_bar: Any, x: Any) -> tuple:
+        return (self(y_bar),)
 
 
 copy_p = Copy()

@@ -290,6 +290,7 @@ def vmap(
     axis_name: AxisName = None,
     axis_size: int | None = None,
     spmd_axis_name: AxisName | tuple[AxisName, ...] = None,
+    sum_match: bool = False,
 ) -> Callable:
     """Vectorizing map: turn a function of one example into a function of a batch of examples.
 
@@ -302,6 +303,7 @@ def vmap(
       axis_name: a name for the mapped axis, by which collectives such as `lax.psum` refer to it.
       axis_size: the number of examples, required if no argument is mapped.
       spmd_axis_name: the mesh axis, or axes, that shard the mapped dimension inside a partitioned program.
+      sum_match: whether a result that differs between examples, but has None in `out_axes`, is summed over them.
 
     Returns:
       A function of the same arguments, with mapped dimensions added to arguments and results.
@@ -316,7 +318,7 @@ def vmap(
       >>> phalanx.vmap(jnp.dot, in_axes=(0, None))(jnp.eye(2), jnp.arange(2.0)).tolist()
       [0.0, 1.0]
     """
-    return named_vmap("vmap", fun, in_axes, out_axes, axis_name, axis_size, spmd_axis_name)
+    return named_vmap("vmap", fun, in_axes, out_axes, axis_name, axis_size, spmd_axis_name, sum_match)
 
 
 def named_vmap(
@@ -327,6 +329,7 @@ def named_vmap(
     axis_name: AxisName,
     axis_size: int | None,
     spmd_axis_name: AxisName | tuple[AxisName, ...] | None,
+    sum_match: bool = False,
 ) -> Callable:
     """`vmap` for a transformation that errors call `transform`, such as `pmap of step`."""
     check_function(f"{transform}, argument fun", fun)
@@ -361,7 +364,9 @@ def named_vmap(
         result = tree_unflatten(function.out_tree, out)
         wanted = broadcast_prefix(out_axes, result, what=f"{where}, out_axes", is_leaf=lambda x: x is None)
         moved = [
-            _move_result(x, d, want, size, lambda i=i: f"{where}, out_axes for result{leaf_path(result, i)}")
+            vector_space.sum(x, d)
+            if sum_match and want is None and d is not None
+            else _move_result(x, d, want, size, lambda i=i: f"{where}, out_axes for result{leaf_path(result, i)}")
             for i, (x, d, want) in enumerate(zip(out, dims_out, wanted, strict=True))
         ]
         result = tree_unflatten(function.out_tree, moved)

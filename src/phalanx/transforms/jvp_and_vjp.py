@@ -262,6 +262,9 @@ def finalize_tangent(t: ArrayLike | Zero, primal: ShapedArray) -> Any:
     t = instantiate(t)
     if isinstance(t, Array | Tracer) and t.weak_type == primal.weak_type:
         return t
+    # A custom rule may return a Python scalar, which stays one.
+    if type(t) in (float, complex) and primal.weak_type and get_aval(t).dtype == want.dtype:
+        return t
     return vector_space.as_type(t, want.dtype, primal.weak_type)
 
 

@@ -78,7 +78,7 @@ def _leading_of_sorted(x: Array, k: Array, dim: int) -> list:
 top_k_p = TopK()
 
 
-def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True) -> tuple:
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True) -> list:
     """The largest elements along a dimension.
 
     Args:
@@ -88,7 +88,8 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True)
       is_stable: ignored; the first of equal elements always comes first.
 
     Returns:
-      The `k` largest elements in descending order, and their indices as int32; the first of equal elements comes first.
+      A list of the `k` largest elements in descending order, and of their indices as int32; the first of equal elements
+      comes first.
 
     Raises:
       ArgumentError: `k` is larger than the size of the dimension.
@@ -100,7 +101,7 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True)
       ([5, 3], [1, 2])
     """
     dim = canonicalize_dim("lax.top_k axis", axis, get_aval(operand).ndim)
-    return tuple(top_k_p(operand, k=static_size(k), dim=dim))
+    return list(top_k_p(operand, k=static_size(k), dim=dim))
 
 
 def approx_max_k(

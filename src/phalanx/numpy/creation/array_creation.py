@@ -84,14 +84,18 @@ def array(
     if getattr(x, "aval", None) is None:
         out = _from_host(x, dtype)
     elif dtype is None:
-        # Traced values are immutable in the jaxpr: a copy would only add an operation.
-        out = lax.copy_p(x) if copy and state.trace is None else x
+        out = lax.copy_p(x) if copy and _has_buffer(x) else x
     else:
         out = cast(x, dtype)
-        out = lax.copy_p(out) if out is x and copy and state.trace is None else out
+        out = lax.copy_p(out) if out is x and copy and _has_buffer(x) else out
     if out.ndim < ndmin:
         out = lax.reshape(out, (1,) * (ndmin - out.ndim) + out.shape)
     return place_output(out, device if device is not None else out_sharding)
+
+
+def _has_buffer(x: Any) -> bool:
+    """Whether `x` holds data, also under an eager `jvp` or `vmap`; values of jaxprs are immutable, and need no copy."""
+    return state.trace is None or (isinstance(x, WrappingTracer) and isinstance(x.concrete, Array))
 
 
 def _from_host(x: Array, dtype: np.dtype) -> Any:

@@ -55,7 +55,7 @@ def top_k(a: ArrayLike, k: int, /, *, axis: int = -1, mode: str = "largest", sor
     check_choice("top_k, argument mode", mode, ("largest", "smallest"))
     x, dim = _prepare(a, operator.index(axis), "top_k")
     if mode == "largest":
-        return lax.top_k(x, k, axis=dim)
+        return tuple(lax.top_k(x, k, axis=dim))
     # There is no smallest-k primitive. The type rule of `top_k` still checks the operand and `k`.
     lax.top_k_p.abstract_eval(get_aval(x), k=static_size(k), dim=dim)
     ordered = lax.sort_key_val(x, lax.broadcasted_iota(INT32, x.shape, dim), dim)

@@ -459,6 +459,8 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
       >>> jnp.power(jnp.array([1.0, 2.0, 3.0]), 2).tolist()
       [1.0, 4.0, 9.0]
     """
+    if type(x2) is np.ndarray and x2.ndim == 0 and x2.dtype.kind in "iu":
+        x2 = x2[()]
     if type(x2) in STATIC_EXPONENTS and getattr(x1, "aval", None) is not None:
         kind = x1.aval.dtype.kind
         # A static integer exponent needs no logarithm: the power and its derivative are exact also for negative bases.
