@@ -42,6 +42,13 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
         "e3nn-jax",
         "finds the arguments to convert, however they are passed",
     ),
+    PrivateNames(
+        "jax._src.interpreters.ad",
+        "CustomVJPException=TraceError",
+        "phalanx.errors",
+        "jaxopt",
+        "its tests catch the error for a differentiated value that a custom_vjp function closes over",
+    ),
     PrivateNames("jax._src.ad_util", "stop_gradient_p", "phalanx.lax", "lineax", "registers a transpose rule for it"),
     PrivateNames(
         "jax.experimental.array_serialization.serialization",
