@@ -13,7 +13,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax, random
 from phalanx.sharding import NamedSharding, P
-from phalanx.testing import assert_collectives
+from phalanx.testing import assert_collectives, collectives
 
 
 def assert_same_when_sharded(fun, sizes, in_specs, *args, constraints=None, out_specs=None):
@@ -210,6 +210,20 @@ def gathered_elementwise():
 
 def uneven_reshape():
     assert_local(lambda x: jnp.sin(x.reshape(22, 3)).reshape(11, 6), (11, 6), devices=4)
+
+
+def uneven_moves():
+    rows = NamedSharding(auto_mesh((8,), ("x",)), P("x"))
+    x = phalanx.ShapeDtypeStruct((17, 6), np.float32, sharding=rows)
+    sent = collectives(lambda x: jnp.flip(x, 0) * jnp.roll(x, 1, 0), x).bytes
+    assert sent == 3 * 24 + 24, sent  # a shard, and a row
+
+
+def uneven_windows():
+    rows = NamedSharding(auto_mesh((8,), ("x",)), P("x"))
+    x = phalanx.ShapeDtypeStruct((5, 6), np.float32, sharding=rows)
+    found = collectives(lambda x: lax.reduce_window(x, 0.0, lax.add, (3, 1), (1, 1), "SAME"), x)
+    assert found.bytes == 2 * 24, found  # a row from each neighbour
 
 
 def gathered_fft():

@@ -374,6 +374,93 @@ def test_results_that_do_not_divide_are_not_replicated_in_even_programs(mesh):
     assert "InspectSharding" not in text and text.count("stablehlo.pad") == 1
 
 
+ALIKE = {
+    "flip": lambda x: jnp.flip(x, 0),
+    "flip and shift": lambda x: jnp.flip(x, 0)[::-1] + jnp.roll(x, 1, 0),
+    "roll": lambda x: jnp.roll(x, -3, 0),
+    "gradient of roll": phalanx.grad(lambda x: jnp.sin(jnp.roll(x, 1, 0)).sum()),
+    "trace": jnp.trace,
+    "diagonal": jnp.diag,
+    "reshape and back": lambda x: (x.reshape(-1) * 2).reshape(x.shape),
+    "gradient of reshape and back": phalanx.grad(lambda x: jnp.sin(x.reshape(-1).reshape(x.shape)).sum()),
+    "argmax": jnp.argmax,
+    "argmin": jnp.argmin,
+    "vdot": lambda x: jnp.vdot(x, jnp.tanh(x)),
+    "norm": lambda x: jnp.sqrt((jnp.exp(x.ravel()) ** 2).sum()),
+    "histogram": lambda x: jnp.histogram(x, 5)[0],
+    "windows": lambda x: lax.reduce_window(x, 0.0, lax.add, (3, 1), (1, 1), "SAME"),
+    "maxima of windows": lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3, 1), (1, 1), "SAME"),
+    "convolution": lambda x: jnp.convolve(x[:, 0], jnp.ones(3), "same"),
+    "gradient of cumprod": phalanx.grad(lambda x: jnp.sin(jnp.cumprod(x, 0)).sum()),
+    "gradient of cummax": phalanx.grad(lambda x: jnp.sin(lax.cummax(x, axis=0)).sum()),
+    "gradient of cumlogsumexp": phalanx.grad(lambda x: jnp.sin(lax.cumlogsumexp(x, axis=0, reverse=True)).sum()),
+    "gradient of prod": phalanx.grad(lambda x: jnp.sin(jnp.prod(x, axis=0)).sum()),
+    "gradient of scatter": phalanx.grad(lambda x: jnp.sin(x.at[jnp.array([0, 2])].add(-1.0)).sum()),
+}
+
+
+@pytest.mark.parametrize(("rows", "devices"), SIZES)
+@pytest.mark.parametrize("name", ALIKE)
+def test_moves_windows_and_merged_dimensions_send_no_more_than_at_the_next_even_size(name, rows, devices):
+    split = NamedSharding(row_mesh(devices), P("x"))
+    even = -(-rows // devices) * devices
+    function = phalanx.jit(ALIKE[name])
+    value = values(rows, 6)
+    compiled = function.lower(phalanx.device_put(value, split)).compile()
+    got = compiled(phalanx.device_put(value, split))
+    np.testing.assert_allclose(got, function(value), rtol=2e-4, atol=2e-5)
+    assert collectives(compiled).bytes <= collectives(function, phalanx.device_put(values(even, 6), split)).bytes
+
+
+MOVES = {
+    "flip": (lambda x: x[::-1], 3),
+    "roll": (lambda x: jnp.roll(x, 1, 0), 1),
+    "without the first row": (lambda x: x[1:], 3),
+    "every other row": (lambda x: x[::2], 2),
+    "merged": (lambda x: x.reshape(-1), 3),
+    "twice": (lambda x: jnp.concatenate([x, x]), 6),
+    "padded": (lambda x: jnp.pad(x, ((2, 1), (0, 0)), constant_values=7.0), 2),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_move_sends_as_many_rows_as_the_busiest_device_must(name, mesh):
+    function, rows = MOVES[name]
+    value = values(17, 6)
+    x = phalanx.device_put(value, NamedSharding(mesh, P("x")))
+    np.testing.assert_array_equal(phalanx.jit(function)(x), function(value))
+    assert collectives(function, x).bytes == rows * 24
+    assert not [c for c in collectives(function, x) if c.kind != "collective-permute"]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_moves_over_any_mesh_have_the_values_of_one_device(data):
+    sizes = data.draw(st.sampled_from([(3,), (5,), (8,), (2, 3), (4, 2)]))
+    mesh = auto_mesh(sizes, "xy"[: len(sizes)], devices=phalanx.devices()[: np.prod(sizes)])
+    n, m = data.draw(st.integers(2, 13)), data.draw(st.integers(2, 7))
+    value = np.arange(n * m * 2, dtype=np.int32).reshape(n, m, 2)
+    x = phalanx.device_put(value, NamedSharding(mesh, data.draw(specs(mesh, 2))))
+    shift, start, stride = data.draw(st.integers(-5, 5)), data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, 3))
+
+    def moves(x):
+        return [
+            x[::-1, ::-1],
+            jnp.roll(x, (shift, shift), (0, 1)),
+            x[start::stride],
+            x[start:][::-1],
+            x.reshape(-1),
+            x.reshape(n, -1)[:, ::-1].reshape(x.shape),
+            (x.reshape(n * m, 2) + 1).sum(0),
+            jnp.concatenate([x[start:], x, x[:start]], 0),
+            jnp.repeat(x, 2, 1)[:, 1:],
+            lax.pad(x, np.int32(5), [(1, -1, stride - 1), (-1, 2, 0), (0, 0, 0)]),
+        ]
+
+    for got, expected in zip(phalanx.jit(moves)(x), phalanx.jit(moves)(value), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 SHAPED = {
     "rows are merged": lambda x: x.reshape(-1),
     "rows are split": lambda x: (x.reshape(-1) * 2).reshape(x.shape),

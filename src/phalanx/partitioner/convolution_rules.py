@@ -14,6 +14,9 @@ The docstrings name entries of `phalanx.partitioner.workarounds`, which describe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from phalanx.core import ShapedArray
 from phalanx.engine.mlir import hlo, ir, sdy
@@ -26,10 +29,12 @@ from phalanx.lax.convolution.conv_general_dilated import (
     merge_mapped_dim,
     split_groups,
 )
+from phalanx.lax.indexing.static_slice import pad, slice_p
 from phalanx.partitioner.dim_sharding import DimSharding, find_dim_sharding, has_empty_shards, replicate_dims
 from phalanx.partitioner.per_shard import lower_per_shard
+from phalanx.partitioner.window_rules import EvenWindows, find_even_windows
 from phalanx.partitioner.workarounds import is_active
-from phalanx.runtime import LoweringContext, sdy_sharding
+from phalanx.runtime import Array, LoweringContext, sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, PartitionSpec
 from phalanx.symbolic import is_constant_shape
 
@@ -45,6 +50,9 @@ def lower_convolution(
     # of a symbolic shape.
     if is_empty or module.is_portable or not is_constant_shape(x_aval.shape):
         return primitive.lower(ctx, x, w, **params) if is_empty or c.mapped else _emit(ctx, x, w, c)
+    is_kernel_gradient = _is_kernel_gradient(ctx, c)
+    if not c.mapped and not is_kernel_gradient and (even := _find_even_windows(ctx, x, c)):
+        return _convolve_even_windows(ctx, primitive, x, w, c, even)
     # Per-shard lowering gathers the spatial dimensions, so no halo is exchanged that could be too small.
     is_dilated_twice = any(a > 1 and b > 1 for a, b in zip(c.lhs_dilation, c.rhs_dilation, strict=True))
     if is_dilated_twice and is_active("conv_dilated_lhs_and_rhs"):
@@ -53,7 +61,6 @@ def lower_convolution(
     # Partial sums are added up by an all-reduce, whose replica groups list partitions by number. Inside a shard_map
     # over some axes only, partitions have no such numbers.
     lacks_replica_groups = module.manual is not None and any(places[2] is None for places in c.mapped)
-    is_kernel_gradient = _is_kernel_gradient(ctx, c)
     in_space = _is_partitioned_in_space(ctx, x, w, c, is_kernel_gradient)
     if not in_space and (in_groups or c.mapped) and not lacks_replica_groups:
         # The groups become a mapped dimension; the convolution without groups is a new equation, to which this rule is
@@ -70,6 +77,43 @@ def lower_convolution(
     return _emit_constrained(
         ctx, x, w, c, in_space=in_space, is_kernel_gradient=is_kernel_gradient, in_groups=in_groups
     )
+
+
+def _find_even_windows(ctx: LoweringContext, x: ir.Value, c: ConvParams) -> dict[int, EvenWindows]:
+    """For each spatial dimension that is split unevenly, by number, the windows over shards of equal size."""
+    (x_aval, w_aval), (lhs, rhs, out) = ctx.avals_in, c.dimension_numbers
+    if not ctx.module.has_uneven or not is_constant_shape((*w_aval.shape, *ctx.aval_out.shape)):
+        return {}
+    found = {}
+    for i, (p, q, r) in enumerate(zip(lhs[2:], out[2:], rhs[2:], strict=True)):
+        if c.lhs_dilation[i] == 1:
+            sizes, window = (
+                (x_aval.shape[p], ctx.aval_out.shape[q]),
+                (w_aval.shape[r], c.window_strides[i], c.rhs_dilation[i]),
+            )
+            even = find_even_windows(ctx, x, p, sizes, window, c.padding[i])
+            found |= {} if even is None else {i: even}
+    return found
+
+
+def _convolve_even_windows(
+    ctx: LoweringContext,
+    primitive: ConvGeneralDilated,
+    x: ir.Value,
+    w: ir.Value,
+    c: ConvParams,
+    even: dict[int, EvenWindows],
+) -> list[ir.Value]:
+    padding = tuple([(low, even[i].high if i in even else high) for i, (low, high) in enumerate(c.padding)])
+    more = {c.dimension_numbers[0][2:][i]: e.more for i, e in even.items()}
+    shape = ctx.aval_out.shape
+
+    def convolve(x: Array, w: Array) -> Any:
+        x = pad(x, np.zeros((), x.dtype), [(0, more.get(d, 0), 0) for d in range(x.ndim)])
+        y = primitive(x, w, **c._replace(padding=padding)._asdict())
+        return slice_p(y, starts=(0,) * y.ndim, stops=shape, strides=None)
+
+    return ctx.inline(convolve, x, w)  # the rule is applied to the even windows, too, and finds them even
 
 
 def _emit(ctx: LoweringContext, x: ir.Value, w: ir.Value, c: ConvParams) -> ir.Value:

@@ -54,7 +54,9 @@ def find_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimShardi
                 found = DimSharding(sharding, sharding.axes(len(_shape(value)))[d])
                 if found.parts > 1:
                     return found
-        if known is None:
+        if known is None and value in module.moves:
+            pending.extend(module.moves[value].sources_of(d))
+        elif known is None:
             pending.extend(_source_dims(value, d, module.has_uneven))
     module.unsharded_dims |= visited
     return None
@@ -78,21 +80,25 @@ def trace_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimShard
             found = DimSharding(known, known.axes(len(_shape(value)))[d])
             if found.parts > 1:
                 return found
-        op = value.owner
-        if known is not None:
-            continue
-        if not isinstance(op, ir.Block):
-            if op.name == "func.call":
-                function = module.symbols[op.attributes["callee"].value]
-                last = list(function.regions[0].blocks[0].operations)[-1]
-                pending.append((last.operands[ir.OpResult(value).result_number], d, (*calls, op)))
-            else:
-                pending.extend((o, source, calls) for o, source in _kept_dims(op, ir.OpResult(value).result_number, d))
-        elif op.owner.name == "stablehlo.while":
-            pending.append((op.owner.operands[value.arg_number], d, calls))
-        elif calls:
-            pending.append((calls[-1].operands[value.arg_number], d, calls[:-1]))
+        if known is None:
+            pending.extend(_kept_places(module, *place))
     return None
+
+
+def _kept_places(module: ModuleContext, value: ir.Value, d: int, calls: tuple) -> list[tuple[ir.Value, int, tuple]]:
+    """The dimensions that are kept as dimension `d` of a value, also of arguments of the calls it is inside of."""
+    op = value.owner
+    if isinstance(op, ir.Block):
+        if op.owner.name == "stablehlo.while":
+            return [(op.owner.operands[value.arg_number], d, calls)]
+        return [(calls[-1].operands[value.arg_number], d, calls[:-1])] if calls else []
+    if op.name == "func.call":
+        function = module.symbols[op.attributes["callee"].value]
+        last = list(function.regions[0].blocks[0].operations)[-1]
+        return [(last.operands[ir.OpResult(value).result_number], d, (*calls, op))]
+    move = module.moves.get(value)
+    sources = _kept_dims(op, ir.OpResult(value).result_number, d) if move is None else move.sources_of(d)
+    return [(o, source, calls) for o, source in sources]
 
 
 # Operations whose results are parts of one operand, or have it as a part, and those with a result for each operand.

@@ -1,4 +1,4 @@
-"""Partitioned lowering of `gather`, the scatter family, `dynamic_slice`, `dynamic_update_slice` and `pad`."""
+"""Partitioned lowering of `gather`, the scatter family, `dynamic_slice` and `dynamic_update_slice`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from phalanx.lax.indexing.gather import GatherScatterMode, largest_indexed_size,
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, clip_indices
 from phalanx.lax.indexing.static_slice import pad
 from phalanx.lax.reductions.float_total_order import drops_nans, reduce_as_integers
-from phalanx.lax.shape.reshape import reshape_p
-from phalanx.lax.windows.window_shape import crop_negative_padding
 from phalanx.partitioner.dim_sharding import find_dim_sharding, materialize, replicate_dims
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
@@ -211,35 +209,3 @@ def _clamp_starts(
         limits = [ctx.constant(n - size, scalar) for n, size in zip(shape, sizes, strict=True)]
         emitted = [hlo.clamp(zero, v, limit) for v, limit in zip(emitted, limits, strict=True)]
     return tuple(emitted), [scalar] * len(emitted)
-
-
-def lower_pad(ctx: LoweringContext, primitive: Primitive, x: ir.Value, value: ir.Value, *, config: tuple) -> ir.Value:
-    """Lower `pad` for several devices; avoids "interior_padding" and "negative_padding"."""
-    low, high, interior = zip(*config, strict=True) if config else ((), (), ())
-    shape = ctx.avals_in[0].shape
-    if is_constant_shape((*shape, *low, *high, *interior)) and 0 not in shape:
-        if any(interior) and is_active("interior_padding"):
-            x, shape = _interleave(ctx, x, value, interior)
-            high, interior = tuple(h - n for h, n in zip(high, interior, strict=True)), (0,) * len(shape)
-        if min((*low, *high), default=0) < 0 and not any(interior) and is_active("negative_padding"):
-            starts, stops, padding = crop_negative_padding(shape, tuple(zip(low, high)), [1] * len(shape))
-            x = hlo.slice(x, starts, stops, [1] * len(shape))
-            low, high = zip(*padding, strict=True)
-    return ctx.pad(x, value, low, high, interior, ctx.aval_out)
-
-
-def _interleave(ctx: LoweringContext, x: ir.Value, value: ir.Value, interior: Sequence[int]) -> tuple[ir.Value, tuple]:
-    """Put `interior[d]` values after each element along dimension `d`; returns the result and its shape.
-
-    Each element gets a dimension of size 1, which is padded at its end and merged back.
-    """
-    aval = ctx.avals_in[0]
-    singled = [n for size in aval.shape for n in (size, 1)]
-    added = [n for count in interior for n in (0, count)]
-    padded = aval.with_shape(tuple([n + more for n, more in zip(singled, added, strict=True)]))
-    shape = tuple([n * (count + 1) for n, count in zip(aval.shape, interior, strict=True)])
-    x = ctx.reshape(x, aval.with_shape(tuple(singled)))
-    x = ctx.pad(x, value, [0] * len(added), added, [0] * len(added), padded)
-    # An equation of its own, to which the rule of `reshape` is applied.
-    (x,) = ctx.inline(lambda v: reshape_p(v, shape=shape), x, avals=[padded])
-    return x, shape

@@ -18,20 +18,27 @@ from phalanx.partitioner.indexing_rules import (
     lower_dynamic_slice,
     lower_dynamic_update_slice,
     lower_gather,
-    lower_pad,
     lower_scatter,
     lower_scatter_extreme,
 )
+from phalanx.partitioner.merged_dims import sum_unmerged
+from phalanx.partitioner.move_rules import lower_concatenate, lower_pad, lower_rev, lower_slice, lower_split
 from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.reduction_rules import lower_extreme
 from phalanx.partitioner.reshape_rules import lower_reshape
-from phalanx.partitioner.window_rules import lower_reduce_window, windows_overlap
+from phalanx.partitioner.window_rules import lower_cumulative, lower_reduce_window, windows_overlap
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime.lowering import LoweringContext, special_lowering
 from phalanx.symbolic import is_constant_shape
 
 RULES: dict[str, Callable[..., Any]] = {
+    "concatenate": lower_concatenate,
     "conv_general_dilated": lower_convolution,
+    "cumlogsumexp": lower_cumulative,
+    "cummax": lower_cumulative,
+    "cummin": lower_cumulative,
+    "cumprod": lower_cumulative,
+    "cumsum": lower_cumulative,
     "dynamic_slice": lower_dynamic_slice,
     "dynamic_update_slice": lower_dynamic_update_slice,
     "gather": lower_gather,
@@ -43,6 +50,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "reduce_window_min": lower_reduce_window,
     "reduce_window_sum": lower_reduce_window,
     "reshape": lower_reshape,
+    "rev": lower_rev,
     "scatter": lower_scatter,
     "scatter_add": lower_scatter,
     "scatter_apply": lower_scatter,
@@ -50,6 +58,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "scatter_min": lower_scatter_extreme,
     "scatter_mul": lower_scatter,
     "scatter_sub": lower_scatter,
+    "slice": lower_slice,
+    "split": lower_split,
 }
 
 
@@ -101,6 +111,13 @@ PER_SHARD: dict[str, tuple[str, Callable[..., bool]]] = {
 
 def lower(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Value | list[ir.Value]:
     """Lower an equation of a program for several devices."""
+    out = _apply_rule(ctx, eqn, operands)
+    if ctx.module.moves:
+        sum_unmerged(ctx, out)
+    return out
+
+
+def _apply_rule(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Value | list[ir.Value]:
     # Rules call `primitive.lower` themselves if they change operands or constrain results only.
     primitive = eqn.primitive
     if (rule := RULES.get(primitive.name)) is not None:

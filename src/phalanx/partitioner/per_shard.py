@@ -12,7 +12,7 @@ Called by `phalanx.partitioner.partitioned_lowering`; builds on `phalanx.runtime
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,65 +38,51 @@ def lower_per_shard(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]
     return _calls.emit(ctx, text, call, operands, call.avals_out, call.sdy_rule())
 
 
-class _PerShardCall:
-    """One operation that is lowered per shard, with the answers to the partitioner's questions about it.
+class FactorCall:
+    """A custom call whose dimensions are divided by name, with the answers to the partitioner's questions about it.
 
     Args:
-      eqn: an application of the operation.
-      platform: where it runs.
-      may_all_reduce: whether partial sums of several devices may be added up.
+      tensors: the physical type and the dimension names of each operand, then of each result.
+      num_operands: the number of operands.
+      divisible: names of dimensions that may be divided among devices, in all tensors alike; others are gathered.
+      of_operands: names whose division the shardings of the operands decide; those of the results do not matter.
     """
 
-    def __init__(self, eqn: Eqn, platform: str, may_all_reduce: bool):
-        self.eqn = eqn
-        self.platform = platform
+    def __init__(
+        self,
+        tensors: Sequence[tuple[ShapedArray, Sequence[Hashable]]],
+        num_operands: int,
+        divisible: Set[Hashable],
+        of_operands: Set[Hashable] = frozenset(),
+    ):
         self.context = state.context
-        self.avals_out = [v.aval for v in eqn.outvars]
-        # The lowering has broadcast scalar operands of elementwise operations to the shape of the result.
-        shape = self.avals_out[0].shape if eqn.primitive.broadcasts_scalars else ()
-        self.avals_in = [a.aval if a.aval.shape else a.aval.with_shape(shape) for a in eqn.invars]
-        self.rule: ShardingRule = eqn.primitive.sharding_rule(*self.avals_in, **eqn.params)
-        names = {n for names in (*self.rule.operands, *self.rule.results) for n in names}
-        sums = {n for n, reduction in self.rule.reduced.items() if may_all_reduce and reduction == "sum"}
-        self.summed = sums - self.rule.whole
-        # Only sums are reduced across devices. A dimension that is reduced otherwise is gathered, as are dimensions
-        # that the sharding rule excludes.
-        self.divisible = (names - self.rule.whole - self.rule.reduced.keys()) | self.summed
+        self.tensors, self.num_operands = tensors, num_operands
+        self.divisible, self.of_operands = divisible, of_operands
 
-    @property
-    def tensors(self) -> list[tuple[ShapedArray, Sequence[Hashable]]]:
-        """The physical type and the dimension names of each operand, then of each result."""
-        found: list[tuple[ShapedArray, Sequence[Hashable]]] = []
-        logical = [*zip(self.avals_in, self.rule.operands), *zip(self.avals_out, self.rule.results)]
-        for i, (aval, names) in enumerate(logical):
-            physical = physical_aval(aval)  # a random key has one dimension more, for its words
-            found.append((physical, [*names, *(("words", i, d) for d in range(physical.ndim - aval.ndim))]))
-        return found
+    def lower_shards(
+        self, shapes: Sequence[tuple[int, ...]], factors: dict[Hashable, FactorSharding], regions: np.ndarray
+    ) -> str:
+        """The text of the module that each device runs on its shards.
+
+        Args:
+          shapes: the shape of a shard of each tensor.
+          factors: how names are divided, as far as they are.
+          regions: for each partition, the number of its position along the manual axes.
+        """
+        raise NotImplementedError
 
     def sdy_rule(self) -> ir.Attribute:
         """The sharding rule for Shardy: a factor for each name; factors that are not divisible need replication."""
         sizes: dict[Hashable, int] = {}
-        tensors = []
+        rows = []
         for aval, names in self.tensors:
             # The same indivisible name may have different sizes in different operands, hence a factor for each size.
             keys = [name if name in self.divisible else (name, n) for name, n in zip(names, aval.shape, strict=True)]
-            sizes.update(zip(keys, aval.shape, strict=True))
-            tensors.append([[key] for key in keys])
+            sizes |= {key: max(n, sizes.get(key, 0)) for key, n in zip(keys, aval.shape, strict=True)}
+            rows.append([[key] for key in keys])
         return make_sdy_sharding_rule(
-            tensors,
-            len(self.avals_in),
-            sizes,
-            need_replication_factors=[key for key in sizes if key not in self.divisible],
+            rows, self.num_operands, sizes, need_replication_factors=[key for key in sizes if key not in self.divisible]
         )
-
-    def jaxpr_for(self, shapes: Sequence[tuple[int, ...]]) -> Jaxpr:
-        """The jaxpr of the operation alone, for operands of these physical shapes."""
-        avals = tuple([a.with_shape(shape[: a.ndim]) for a, shape in zip(self.avals_in, shapes, strict=True)])
-        ins = list(map(Var, avals))
-        # The results of the shard follow from its operands by the type rule, since parameters do not contain sizes of
-        # parallel dimensions.
-        outs = list(map(Var, infer_results(self.eqn.primitive, avals, self.eqn.params)))
-        return Jaxpr(ins, [self.eqn.replace(invars=ins, outvars=outs)], outs)
 
     def split(self, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> PartitionedCall:
         """Answer how the call is partitioned, given the shardings that XLA has found for its operands and results."""
@@ -111,18 +97,64 @@ class _PerShardCall:
         # Shards are divided among the devices of one position along the manual axes; without such axes, among all.
         regions = np.zeros(num_devices, np.int64) if manual is None else manual
         factors = _choose_factor_shardings(self, tilings, regions)
-        whole = _FactorSharding(1, np.zeros(num_devices, np.int64))
+        whole = FactorSharding(1, np.zeros(num_devices, np.int64))
         shardings, shapes = [], []
         for aval, names in self.tensors:
             found = [factors.get(name, whole) for name in names]
             parts = tuple([f.parts for f in found])
             # The reshape serves scalars, whose coordinates are an array of shape (num_devices, 0).
-            tiling = Tiling(parts, np.array([f.coordinates for f in found], np.int64).reshape(-1, num_devices).T)
-            # XLA reshards between shardings in the same notation more cheaply, so prefer the object that it passed.
-            same = (s for s, t in zip(given, tilings, strict=True) if t.is_equal(tiling))
-            shardings.append(next(same, None) or tiling_to_hlo(tiling, manual))
+            wanted = Tiling(parts, np.array([f.coordinates for f in found], np.int64).reshape(-1, num_devices).T)
+            # XLA reshards between shardings in the same notation more cheaply, so prefer an object that it passed.
+            same = (s for s, t in zip(given, tilings, strict=True) if t.is_equal(wanted))
+            shardings.append(next(same, None) or tiling_to_hlo(wanted, manual))
             shapes.append(tuple([-(-size // n) for size, n in zip(aval.shape, parts, strict=True)]))
-        num = len(self.avals_in)
+        num = self.num_operands
+        return PartitionedCall(self.lower_shards(shapes, factors, regions), shardings[:num], shardings[num:])
+
+
+class _PerShardCall(FactorCall):
+    """One operation that is lowered per shard.
+
+    Args:
+      eqn: an application of the operation.
+      platform: where it runs.
+      may_all_reduce: whether partial sums of several devices may be added up.
+    """
+
+    def __init__(self, eqn: Eqn, platform: str, may_all_reduce: bool):
+        self.eqn = eqn
+        self.platform = platform
+        self.avals_out = [v.aval for v in eqn.outvars]
+        # The lowering has broadcast scalar operands of elementwise operations to the shape of the result.
+        shape = self.avals_out[0].shape if eqn.primitive.broadcasts_scalars else ()
+        self.avals_in = [a.aval if a.aval.shape else a.aval.with_shape(shape) for a in eqn.invars]
+        rule: ShardingRule = eqn.primitive.sharding_rule(*self.avals_in, **eqn.params)
+        names = {n for names in (*rule.operands, *rule.results) for n in names}
+        sums = {n for n, reduction in rule.reduced.items() if may_all_reduce and reduction == "sum"}
+        self.summed = sums - rule.whole
+        tensors: list[tuple[ShapedArray, Sequence[Hashable]]] = []
+        logical = [*zip(self.avals_in, rule.operands), *zip(self.avals_out, rule.results)]
+        for i, (aval, dims) in enumerate(logical):
+            physical = physical_aval(aval)  # a random key has one dimension more, for its words
+            tensors.append((physical, [*dims, *(("words", i, d) for d in range(physical.ndim - aval.ndim))]))
+        # Only sums are reduced across devices. A dimension that is reduced otherwise is gathered, as are dimensions
+        # that the sharding rule excludes.
+        super().__init__(tensors, len(self.avals_in), (names - rule.whole - rule.reduced.keys()) | self.summed)
+
+    def jaxpr_for(self, shapes: Sequence[tuple[int, ...]]) -> Jaxpr:
+        """The jaxpr of the operation alone, for operands of these physical shapes."""
+        avals = tuple([a.with_shape(shape[: a.ndim]) for a, shape in zip(self.avals_in, shapes, strict=True)])
+        ins = list(map(Var, avals))
+        # The results of the shard follow from its operands by the type rule, since parameters do not contain sizes of
+        # parallel dimensions.
+        outs = list(map(Var, infer_results(self.eqn.primitive, avals, self.eqn.params)))
+        return Jaxpr(ins, [self.eqn.replace(invars=ins, outvars=outs)], outs)
+
+    def lower_shards(
+        self, shapes: Sequence[tuple[int, ...]], factors: dict[Hashable, FactorSharding], regions: np.ndarray
+    ) -> str:
+        """See `FactorCall.lower_shards`."""
+        num = self.num_operands
         module = lower_jaxpr_to_module(self.jaxpr_for(shapes[:num]), self.platform, name="per_shard").module
         for i, ((aval, names), shape) in enumerate(zip(self.tensors[:num], shapes, strict=False)):
             for dim, (size, name) in enumerate(zip(aval.shape, names, strict=True)):
@@ -130,11 +162,11 @@ class _PerShardCall:
                     held = np.clip(size - factors[name].coordinates * shape[dim], 0, shape[dim])
                     _clear_padding(module, i, aval.dtype, dim, held)
         if self.summed & factors.keys():
-            _all_reduce_results(module, _reduction_groups(factors, self.summed, regions))
-        return PartitionedCall(str(module), shardings[:num], shardings[num:])
+            _all_reduce_results(module, partition_groups(factors, self.summed, regions))
+        return str(module)
 
 
-class _FactorSharding(NamedTuple):
+class FactorSharding(NamedTuple):
     """The number of parts that a dimension is divided into, and for each device the part that it holds."""
 
     parts: int
@@ -142,27 +174,27 @@ class _FactorSharding(NamedTuple):
 
 
 def _choose_factor_shardings(
-    call: _PerShardCall, tilings: Sequence[Tiling], regions: np.ndarray
-) -> dict[Hashable, _FactorSharding]:
+    call: FactorCall, tilings: Sequence[Tiling], regions: np.ndarray
+) -> dict[Hashable, FactorSharding]:
     """Choose a sharding for each divisible name: the largest tensor that is sharded along it decides.
 
     A choice that conflicts with an earlier one (see `_are_compatible`) is dropped, and that dimension is gathered.
     """
     # Large tensors are the expensive ones to reshard, so they choose first.
-    candidates: list[tuple[int, Hashable, _FactorSharding]] = []
-    for (aval, names), tiling in zip(call.tensors, tilings, strict=True):
+    candidates: list[tuple[int, Hashable, FactorSharding]] = []
+    for i, ((aval, names), tiling) in enumerate(zip(call.tensors, tilings, strict=True)):
         nbytes = math.prod(aval.shape) * aval.dtype.itemsize
         for name, parts, coordinates in zip(names, tiling.parts, tiling.coordinates.T, strict=True):
-            if parts > 1 and name in call.divisible:
-                candidates.append((nbytes, name, _FactorSharding(parts, coordinates)))
-    chosen: dict[Hashable, _FactorSharding] = {}
+            if parts > 1 and name in call.divisible and (i < call.num_operands or name not in call.of_operands):
+                candidates.append((nbytes, name, FactorSharding(parts, coordinates)))
+    chosen: dict[Hashable, FactorSharding] = {}
     for _, name, factor in sorted(candidates, key=lambda candidate: -candidate[0]):
         if name not in chosen and _are_compatible([*chosen.values(), factor], regions):
             chosen[name] = factor
     return chosen
 
 
-def _are_compatible(factors: Sequence[_FactorSharding], regions: np.ndarray) -> bool:
+def _are_compatible(factors: Sequence[FactorSharding], regions: np.ndarray) -> bool:
     """Whether each combination of parts is held by the same number of devices."""
     # Otherwise the factors together would not be a sharding: some parts would be held by no device, or by more than
     # others.
@@ -171,10 +203,11 @@ def _are_compatible(factors: Sequence[_FactorSharding], regions: np.ndarray) -> 
     return len(counts) == num_groups and len(set(counts.tolist())) == 1
 
 
-def _reduction_groups(
-    factors: dict[Hashable, _FactorSharding], summed: set[Hashable], regions: np.ndarray
-) -> np.ndarray:
-    """The partitions that hold the partial sums of one result: i64[groups, members]."""
+def partition_groups(factors: dict[Hashable, FactorSharding], summed: set[Hashable], regions: np.ndarray) -> np.ndarray:
+    """The partitions that hold the parts along some names, but the same part along all others: i64[groups, members].
+
+    These are, for the names that are summed over, the partitions with the partial sums of one result.
+    """
     kept = [f for name, f in factors.items() if name not in summed]
     partial = [f for name, f in factors.items() if name in summed]
     # Sort devices by result, then by partial sum. Devices left equal are replicas, of which each group takes one.

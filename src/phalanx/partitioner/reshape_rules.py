@@ -1,9 +1,9 @@
 """Partitioned lowering of `reshape`, which keeps dimensions sharded that the number of devices does not divide.
 
 Shardy passes a sharding through a reshape only if the devices divide the leading one of the dimensions that are merged
-or split. Otherwise each device would receive the whole array. Padded to sizes that they divide, the leading dimension
-is reshaped in place, and the padding is cut off behind it: devices exchange a few elements at the ends of their shards,
-or none.
+or split. Otherwise each device would receive the whole array. Where elements change device, the reshape is a move of
+elements (`move_lowering`). Elsewhere, and where moves are left to XLA, the leading dimension is padded to sizes that
+the devices divide and reshaped in place, and the padding is cut off behind it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phalanx.core import Primitive
+from phalanx.core import Primitive, ShapedArray
 from phalanx.engine.mlir import ir
 from phalanx.lax.indexing.static_slice import pad
 from phalanx.lax.shape.reshape import group_reshaped_dims
 from phalanx.partitioner.dim_sharding import find_dim_sharding
+from phalanx.partitioner.merged_dims import unmerge
+from phalanx.partitioner.move_lowering import DimGroup, Move, emit_move
+from phalanx.partitioner.move_schedule import Run
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
 from phalanx.symbolic import is_constant_shape
@@ -34,7 +37,15 @@ def lower_reshape(
     ctx: LoweringContext, primitive: Primitive, x: ir.Value, *, shape: tuple
 ) -> ir.Value | list[ir.Value]:
     """Lower `reshape` for several devices."""
-    padded = _pad_shapes(ctx, x, shape)
+    aval = ctx.avals_in[0]
+    if not ctx.module.has_uneven or not is_constant_shape((*aval.shape, *shape)) or 0 in aval.shape:
+        return primitive.lower(ctx, x, shape=shape)
+    if ctx.module.moves and (found := unmerge(ctx, x)) is not None:  # a reshape of a reshape is one
+        x, aval = found[0], aval.with_shape(found[1].before)
+    x, aval = _move_groups(ctx, x, aval, shape)
+    padded = _pad_shapes(ctx, x, aval.shape, shape)
+    if aval.shape == shape:
+        return x
     if padded is None or not is_active("uneven_reshape"):
         return primitive.lower(ctx, x, shape=shape)
 
@@ -44,14 +55,34 @@ def lower_reshape(
         y = primitive(pad(x, zero, widths), shape=tuple(padded.after))
         return pad(y, zero, [(0, size - n, 0) for n, size in zip(padded.after, shape, strict=True)])
 
-    return ctx.inline(reshape_padded, x)  # the rule is applied to the reshape inside, too, and finds it even
+    # The rule is applied to the reshape inside, too, and finds it even.
+    return ctx.inline(reshape_padded, x, avals=[aval])
 
 
-def _pad_shapes(ctx: LoweringContext, x: ir.Value, shape: tuple) -> _Padded | None:
+def _move_groups(ctx: LoweringContext, x: ir.Value, aval: ShapedArray, shape: tuple) -> tuple[ir.Value, ShapedArray]:
+    """Reshape the groups of dimensions whose elements change device; returns the value and its type."""
+    groups = list(group_reshaped_dims(aval.shape, shape))
+    for old, new in reversed(groups):  # later groups first, so that the positions of earlier ones stay
+        before = aval.shape
+        sources, targets = ([s[d] for d in dims if s[d] > 1] for dims, s in ((old, before), (new, shape)))
+        if not sources or sources == targets:
+            continue
+        # Dimensions of size 1 come and go in place.
+        slim, between, final = (
+            aval.with_shape((*before[: old.start], *dims, *before[old.stop :]))
+            for dims in (sources, targets, shape[new.start : new.stop])
+        )
+        source = x if slim.shape == before else ctx.reshape(x, slim)
+        dims = [DimGroup(old.start, len(sizes)) for sizes in (sources, targets)]
+        unit = math.gcd(*(group.num_inner(a.shape) for group, a in zip(dims, (slim, between), strict=True)))
+        move = Move((Run(0, math.prod(sources) // unit, 0, 0),), 1, ((source, dims[0]),), dims[1])
+        if (y := emit_move(ctx, move, between)) is not None:
+            x, aval = y if final.shape == between.shape else ctx.reshape(y, final), final
+    return x, aval
+
+
+def _pad_shapes(ctx: LoweringContext, x: ir.Value, before: tuple, shape: tuple) -> _Padded | None:
     """The shapes with padding; None if no dimension is split unevenly, or padding would cost more than it saves."""
-    before = ctx.avals_in[0].shape
-    if not ctx.module.has_uneven or not is_constant_shape((*before, *shape)) or 0 in before:
-        return None
     padded = _Padded(list(before), list(shape))
     for old, new in group_reshaped_dims(before, shape):
         sources, targets = ([d for d in dims if s[d] > 1] for dims, s in ((old, before), (new, shape)))

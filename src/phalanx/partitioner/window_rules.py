@@ -1,16 +1,21 @@
-"""Partitioned lowering of reductions over sliding windows."""
+"""Partitioned lowering of reductions over sliding windows, and of cumulative ones."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from phalanx.core import Primitive, ShapedArray
 from phalanx.engine.mlir import ir
+from phalanx.lax.indexing.static_slice import pad, slice_p
+from phalanx.lax.reductions.cumulative import Cumulative
 from phalanx.lax.windows.reduce_window import WINDOW, window_sharding_rule
 from phalanx.partitioner.dim_sharding import find_dim_sharding, has_empty_shards, replicate_dims
 from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.workarounds import is_active
-from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime import Array, LoweringContext
 from phalanx.symbolic import is_constant_shape
 
 
@@ -25,6 +30,8 @@ def lower_reduce_window(
     # The other parameters, such as the jaxpr of the reduction, are not part of the window.
     window = {name: params[name] for name in WINDOW if name in params}
     num_operands = len(ctx.avals_out)
+    if num_operands == 1 and (even := _find_even_windows(ctx, args[0], window)):
+        return _reduce_even_windows(ctx, primitive, args, params, even)
     is_dilated = any(s > 1 and d > 1 for s, d in zip(params["window_strides"], params["base_dilation"], strict=True))
     if not ctx.module.is_portable and (
         (num_operands > 1 and is_active("variadic_windows")) or (is_dilated and is_active("strided_dilated_windows"))
@@ -35,6 +42,107 @@ def lower_reduce_window(
     # Initial values are scalars, which are replicated anyway.
     out = primitive.lower(ctx, *operands, *args[num_operands:], **params)
     return [replicate_dims(ctx, y, dims) for y in out] if primitive.multiple else replicate_dims(ctx, out, dims)
+
+
+class EvenWindows(NamedTuple):
+    """How windows along a dimension that is split unevenly become windows over shards of equal size.
+
+    Args:
+      more: the number of elements that are added at the end.
+      high: the padding behind them.
+    """
+
+    more: int
+    high: int
+
+
+def find_even_windows(
+    ctx: LoweringContext,
+    x: ir.Value,
+    d: int,
+    sizes: tuple[int, int],
+    window: tuple[int, int, int],
+    padding: tuple[int, int],
+) -> EvenWindows | None:
+    """Find the windows at the next sizes that the devices divide; None if there are none, or sizes are even.
+
+    XLA gathers the operand where a device holds no window. The elements that are added are read as padding is, so the
+    windows of the smaller size have the same results.
+
+    Args:
+      ctx: the lowering context.
+      x, d: the operand, and the dimension.
+      sizes: of the operand, and of the result.
+      window: its size, stride and dilation.
+      padding: the padding at both ends.
+    """
+    found = find_dim_sharding(ctx.module, x, d)
+    n, out = sizes
+    if found is None or out < 2 or n < 2 or not (n % found.parts or out % found.parts):
+        return None
+    even, even_out = (-(-size // found.parts) * found.parts for size in sizes)
+    size, stride, dilation = window
+    high = (size - 1) * dilation + 1 + (even_out - 1) * stride - padding[0] - even
+    return EvenWindows(even - n, high) if high >= 0 and is_active("uneven_windows") else None
+
+
+def _find_even_windows(ctx: LoweringContext, x: ir.Value, window: dict[str, Any]) -> dict[int, EvenWindows]:
+    shape, out = ctx.avals_in[0].shape, ctx.avals_out[0].shape
+    if not ctx.module.has_uneven or not is_constant_shape((*shape, *out)):
+        return {}
+    found = {}
+    for d, (n, m) in enumerate(zip(shape, out, strict=True)):
+        size, stride, base, dilation = (
+            window[name][d] if name in window else 1 for name in WINDOW if name != "padding"
+        )
+        if (size > 1 or stride > 1) and base == 1:
+            even = find_even_windows(ctx, x, d, (n, m), (size, stride, dilation), window["padding"][d])
+            found |= {} if even is None else {d: even}
+    return found
+
+
+def _reduce_even_windows(
+    ctx: LoweringContext,
+    primitive: Primitive,
+    args: Sequence[ir.Value],
+    params: dict[str, Any],
+    even: dict[int, EvenWindows],
+) -> list[ir.Value]:
+    out = ctx.avals_out[0]
+    padding = tuple(
+        [(low, even[d].high) if d in even else (low, high) for d, (low, high) in enumerate(params["padding"])]
+    )
+
+    def reduce(x: Array, *initial: Array) -> Any:
+        fill = initial[0] if initial else np.asarray(type(primitive).identity(x.dtype)).astype(x.dtype)  # type: ignore[attr-defined]
+        x = pad(x, fill, [(0, even[d].more if d in even else 0, 0) for d in range(x.ndim)])
+        y = primitive(x, *initial, **params | {"padding": padding})
+        (y,) = y if primitive.multiple else (y,)
+        return slice_p(y, starts=(0,) * y.ndim, stops=out.shape, strides=None)
+
+    return ctx.inline(reduce, *args)  # the rule is applied to the even windows, too, and finds them even
+
+
+def lower_cumulative(ctx: LoweringContext, primitive: Cumulative, x: ir.Value, *, dim: int, reverse: bool) -> Any:
+    """Lower a cumulative reduction for several devices: over shards of equal size, filled with the neutral element."""
+    aval = ctx.aval_out
+    found = find_dim_sharding(ctx.module, x, dim) if ctx.module.has_uneven and is_constant_shape(aval.shape) else None
+    more = -aval.shape[dim] % found.parts if found is not None and aval.shape[dim] > 1 else 0
+    if not more or not is_active("uneven_windows"):
+        return primitive.lower(ctx, x, dim=dim, reverse=reverse)
+
+    fill = np.asarray(type(primitive).initial(aval.dtype)).astype(aval.dtype)
+    widths = [(0, more if d == dim else 0, 0) for d in range(aval.ndim)]
+    even = aval.with_shape(tuple([n + high for n, (_, high, _) in zip(aval.shape, widths, strict=True)]))
+    # Reductions in both directions share the filled operand, which XLA may gather.
+    key = ir.InsertionPoint.current.block, x, dim, fill.tobytes()
+    if key not in ctx.module.filled:
+        (ctx.module.filled[key],) = ctx.inline(lambda x: pad(x, fill, widths), x)
+    x = ctx.module.filled[key]
+    accumulate = lambda x: slice_p(
+        primitive(x, dim=dim, reverse=reverse), starts=(0,) * aval.ndim, stops=aval.shape, strides=None
+    )
+    return ctx.inline(accumulate, x, avals=[even])
 
 
 def _dims_to_replicate(ctx: LoweringContext, x: ir.Value, window: dict[str, Any]) -> list[int]:

@@ -220,7 +220,21 @@ _TABLE: Final = (
         "A sharded reduction becomes an all-reduce with the same function; CPU devices support only the common ones.",
         _PER_SHARD,
     ),
-    # Operations that XLA gathers
+    # Operations that XLA gathers, or that send more than they need
+    Workaround(
+        "uneven_windows",
+        (*_WINDOWS, *_CONV, "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
+        "communication",
+        "Where a device holds no window of an uneven dimension, the operand is gathered.",
+        "Fill the shards with what padding is read as, and cut the result.",
+    ),
+    Workaround(
+        "uneven_moves",
+        ("rev", "slice", "split", "pad", "concatenate", "reshape"),
+        "communication",
+        "Where shards are uneven, elements that change device are sent in several buffers that fit any device.",
+        "Make the operation a call that sends each element once, in rounds planned for the sizes.",
+    ),
     Workaround(
         "uneven_reshape",
         ("reshape",),

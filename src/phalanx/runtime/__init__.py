@@ -53,5 +53,15 @@ from phalanx.runtime.module_context import (
 )
 from phalanx.runtime.operation_builder import to_mlir_attribute as to_mlir_attribute
 from phalanx.runtime.reshard_lowering import fill_unconstrained as fill_unconstrained, reshard_to as reshard_to
+from phalanx.runtime.shard_programs import (
+    build_shard_program as build_shard_program,
+    constant_index as constant_index,
+    emit_collective as emit_collective,
+    partition_number as partition_number,
+    reshape as reshape,
+    shape_of as shape_of,
+    table_entry as table_entry,
+    type_like as type_like,
+)
 from phalanx.runtime.shardy import sdy_replicated as sdy_replicated, sdy_sharding as sdy_sharding
 from phalanx.runtime.transfer import general_transfers as general_transfers, put as put, scalar_array as scalar_array

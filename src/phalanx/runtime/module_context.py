@@ -111,6 +111,8 @@ class ModuleContext:
         # The partitioner's shardings of results by number, None until they are reported; None if it is not asked.
         self.chosen_results: dict[int, Any] | None = None
         self.split_results: dict[int, Any] = {}  # by number, shardings chosen for results that do not divide
+        self.moves: dict[Any, Any] = {}  # by value, the move of uneven shards that computes it, and its operands
+        self.filled: dict[Any, Any] = {}  # values whose uneven shards are filled with neutral elements
         self.typed_shardings: dict[Any, Any] = {}  # of values that are constrained to the sharding in their type
         self.manual = manual  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # of collectives

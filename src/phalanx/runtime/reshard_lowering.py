@@ -29,8 +29,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core import ShapedArray, ShardingRule, state
-from phalanx.engine import HloSharding, PartitionedCall, dense_constant, func, hlo, i64, ir, mlir, sdy
+from phalanx.engine import HloSharding, PartitionedCall, dense_constant, hlo, i64, ir, sdy
 from phalanx.runtime.custom_partitioning_calls import PartitionedCalls, make_sdy_sharding_rule
+from phalanx.runtime.shard_programs import (
+    build_shard_program,
+    constant_index,
+    emit_collective,
+    partition_number,
+    reshape,
+    shape_of,
+    table_entry,
+    type_like,
+)
 from phalanx.runtime.shardy import sdy_sharding
 from phalanx.runtime.uneven_padding import add_padding, remove_padding
 from phalanx.sharding import (
@@ -305,16 +315,8 @@ def _make_module_text(aval: ShapedArray, plan: ReshardPlan, slices: _Slices | No
 def _build_module(
     aval: ShapedArray, source: Sequence[int], target: Sequence[int], unread: int, body: Callable[[Any], Any]
 ) -> str:
-    with mlir.make_context(), ir.Location.unknown():
-        module = ir.Module.create()
-        types = [ir.RankedTensorType.get(shape, mlir.dtype_to_ir(aval.dtype)) for shape in (source, target)]
-        with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", ir.FunctionType.get(types[:1] * (1 + unread), types[1:]))
-        block = function.add_entry_block()
-        with ir.InsertionPoint(block):
-            func.ReturnOp([body(block.arguments[unread])])
-        # Without locations in the text, XLA would report lines of this module as lines of the user's program.
-        return module.operation.get_asm(enable_debug_info=True)
+    avals = [aval.with_shape(tuple(source))] * (1 + unread)
+    return build_shard_program(avals, aval.with_shape(tuple(target)), lambda *xs: body(xs[unread]))
 
 
 def _part(shape: Sequence[int], tiling: Tiling) -> list[int]:
@@ -332,22 +334,22 @@ def _emit_sliced(x: ir.Value, aval: ShapedArray, target: Sequence[int], plan: Re
         [*part[:at], cuts // tiling.parts[at], inner, *part[at + 1 :]]
         for part, tiling in [(_part(aval.shape, plan.tilings[i]), plan.tilings[i]) for i in (0, -1)]
     ]
-    carry = [ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), x.type, _like(x, target)]
+    carry = [ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), x.type, type_like(x, target)]
     zeros = hlo.constant(dense_constant(np.broadcast_to(np.zeros((), aval.dtype), target)))
-    loop = hlo.WhileOp(carry, [_number(0), x, zeros])
+    loop = hlo.WhileOp(carry, [constant_index(0), x, zeros])
     test, body = (region.blocks.append(*carry) for region in loop.regions)
     with ir.InsertionPoint(test):
         below, kind = hlo.ComparisonDirectionAttr.get("LT"), hlo.ComparisonTypeAttr.get("SIGNED")
-        hlo.return_([hlo.compare(test.arguments[0], _number(-(-inner // size)), below, compare_type=kind)])
+        hlo.return_([hlo.compare(test.arguments[0], constant_index(-(-inner // size)), below, compare_type=kind)])
     with ir.InsertionPoint(body):
         i, before, after = body.arguments
         # If the slices do not divide the dimension, the last one overlaps the one before.
-        starts = [_number(0)] * len(divided[0])
-        starts[at + 1] = hlo.multiply(i, _number(size))
+        starts = [constant_index(0)] * len(divided[0])
+        starts[at + 1] = hlo.multiply(i, constant_index(size))
         sizes = [size if d == at + 1 else n for d, n in enumerate(divided[0])]
-        piece = _emit_plan(hlo.dynamic_slice(_reshape(before, divided[0]), starts, sizes), tilings)
-        filled = hlo.dynamic_update_slice(_reshape(after, divided[1]), piece, starts)
-        hlo.return_([hlo.add(i, _number(1)), before, _reshape(filled, target)])
+        piece = _emit_plan(hlo.dynamic_slice(reshape(before, divided[0]), starts, sizes), tilings)
+        filled = hlo.dynamic_update_slice(reshape(after, divided[1]), piece, starts)
+        hlo.return_([hlo.add(i, constant_index(1)), before, reshape(filled, target)])
     return loop.results[2]
 
 
@@ -377,18 +379,11 @@ def _emit_plan(x: ir.Value, tilings: Sequence[Tiling]) -> Any:
 def _emit_slice(x: ir.Value, before: Tiling, after: Tiling) -> Any:
     """Slice a device's new shard out of its old one."""
     ratio = np.array(after.parts) // np.array(before.parts)
-    shape = [n // int(r) for n, r in zip(_shape(x), ratio, strict=True)]
+    shape = [n // int(r) for n, r in zip(shape_of(x), ratio, strict=True)]
     # A device's new shard is part of its old one: the remainder is the position within it.
     starts = (after.coordinates % ratio) * np.array(shape)
-    number = hlo.convert(ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), hlo.partition_id())
-    return hlo.dynamic_slice(x, [_entry(starts[:, d], number) for d in range(len(shape))], shape)
-
-
-def _entry(table: np.ndarray, number: ir.Value) -> Any:
-    # Constant 0 on every device: no look-up by partition number.
-    if not table.any():
-        return _number(0)
-    return _reshape(hlo.dynamic_slice(hlo.constant(dense_constant(table.astype(np.int32))), [number], [1]), [])
+    number = partition_number()
+    return hlo.dynamic_slice(x, [table_entry(starts[:, d], number) for d in range(len(shape))], shape)
 
 
 def _emit_permute(x: ir.Value, before: Tiling, after: Tiling) -> Any:
@@ -398,29 +393,29 @@ def _emit_permute(x: ir.Value, before: Tiling, after: Tiling) -> Any:
     stay = numbers[0] == numbers[1]
     moved = [np.nonzero(~stay)[0][np.argsort(n[~stay], kind="stable")] for n in numbers]
     pairs = np.concatenate([np.stack(p, axis=1) for p in ([np.nonzero(stay)[0]] * 2, moved)])
-    return _collective(
+    return emit_collective(
         "collective_permute",
         x,
-        _shape(x),
+        shape_of(x),
         {"source_target_pairs": ir.DenseElementsAttr.get(pairs[np.argsort(pairs[:, 0])].astype(np.int64))},
     )
 
 
 def _emit_all_gather(x: ir.Value, before: Tiling, dim: int, ratio: int) -> tuple[Any, Tiling]:
     """All-gather consecutive parts of a dimension; returns the new tiling as well."""
-    after, shape = _join(before, dim, ratio), _shape(x)
+    after, shape = _join(before, dim, ratio), shape_of(x)
     shape[dim] *= ratio
     attributes = {
         "all_gather_dim": i64(dim),
         "replica_groups": _groups(before, after, dim, ratio),
         "use_global_device_ids": ir.UnitAttr.get(),
     }
-    return _collective("all_gather", x, shape, attributes), after
+    return emit_collective("all_gather", x, shape, attributes), after
 
 
 def _emit_all_to_all(x: ir.Value, before: Tiling, source: int, target: int, ratio: int) -> Any:
     """All-to-all: divide shards along dimension `target`, and join them along dimension `source`."""
-    shape = _shape(x)
+    shape = shape_of(x)
     shape[source] *= ratio
     shape[target] //= ratio
     attributes = {
@@ -429,7 +424,7 @@ def _emit_all_to_all(x: ir.Value, before: Tiling, source: int, target: int, rati
         "split_count": i64(ratio),
         "replica_groups": _groups(before, _join(before, source, ratio), source, ratio),
     }
-    return _collective("all_to_all", x, shape, attributes)
+    return emit_collective("all_to_all", x, shape, attributes)
 
 
 def _join(tiling: Tiling, dim: int, ratio: int) -> Tiling:
@@ -449,24 +444,3 @@ def _groups(before: Tiling, after: Tiling, dim: int, ratio: int) -> ir.Attribute
     groups = np.array(sorted(found.values()), np.int64)
     assert groups.shape[1] == ratio, "a plan gathers and exchanges the most minor axes of a dimension only"
     return ir.DenseElementsAttr.get(groups)
-
-
-def _collective(name: str, x: ir.Value, shape: Sequence[int], attributes: dict) -> Any:
-    attributes["channel_handle"] = hlo.ChannelHandle.get(1, 1)  # XLA renumbers channels
-    return ir.Operation.create(f"stablehlo.{name}", [_like(x, shape)], [x], attributes).results[0]
-
-
-def _shape(x: ir.Value) -> list[int]:
-    return list(ir.RankedTensorType(x.type).shape)
-
-
-def _like(x: ir.Value, shape: Sequence[int]) -> Any:
-    return ir.RankedTensorType.get(shape, ir.RankedTensorType(x.type).element_type)
-
-
-def _reshape(x: ir.Value, shape: Sequence[int]) -> Any:
-    return hlo.reshape(_like(x, shape), x)
-
-
-def _number(n: int) -> Any:
-    return hlo.constant(dense_constant(np.array(n, np.int32)))

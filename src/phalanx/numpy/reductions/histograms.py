@@ -17,7 +17,6 @@ from phalanx.numpy.indexing.where import where
 from phalanx.numpy.operands import cast, promote_inexact, require_concrete, to_host_operand, to_operand
 from phalanx.numpy.reductions.array_reductions import max, min, sum
 from phalanx.numpy.shapes.joining import stack
-from phalanx.numpy.shapes.reshaping import ravel
 from phalanx.numpy.sorting.sort_and_search import searchsorted
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import static_size
@@ -188,12 +187,11 @@ def histogram(
 
 @eager_jit(static_argnames=("density",))
 def _histogram(x: Array, edges: Array, weights: Array, density: bool) -> Any:
-    flat = ravel(x)
-    weights = lax.full(flat.shape, 1, flat.dtype) if weights is None else ravel(weights)
+    weights = lax.full(x.shape, 1, x.dtype) if weights is None else weights
     n = edges.shape[0]
-    i = searchsorted(edges, flat, side="right")
+    i = searchsorted(edges, x, side="right")
     # The last bin includes its right edge.
-    i = where(flat == edges[-1], cast(n - 1, np.dtype(np.int32)), i)
+    i = where(x == edges[-1], cast(n - 1, np.dtype(np.int32)), i)
     # The first and the last entry count the elements outside of all bins.
     counts = lax.full((n + 1,), 0, weights.dtype).at[i].add(weights)[1:-1]
     if not density:

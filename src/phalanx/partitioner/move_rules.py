@@ -1,0 +1,142 @@
+"""Partitioned lowering of `rev`, `slice`, `split`, `pad` and `concatenate`, which move elements along dimensions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from phalanx.core import Primitive, ShapedArray
+from phalanx.engine.mlir import hlo, ir
+from phalanx.lax.shape.reshape import reshape_p
+from phalanx.lax.windows.window_shape import crop_negative_padding
+from phalanx.partitioner.move_lowering import DimGroup, Move, emit_move
+from phalanx.partitioner.move_schedule import Run
+from phalanx.partitioner.workarounds import is_active
+from phalanx.runtime import LoweringContext
+from phalanx.symbolic import is_constant_shape
+
+
+def lower_rev(ctx: LoweringContext, primitive: Primitive, x: ir.Value, *, dims: tuple) -> Any:
+    """Lower `rev` for several devices."""
+    aval, rest = ctx.avals_in[0], []
+    for d in dims:
+        n = aval.shape[d]
+        y = _emit_run(ctx, x, d, Run(0, n, 0, n - 1), aval, stride=-1) if is_constant_shape((n,)) else None
+        x = x if y is None else y
+        rest += [d] if y is None else []
+    return primitive.lower(ctx, x, dims=tuple(rest)) if rest else x
+
+
+def lower_slice(
+    ctx: LoweringContext, primitive: Primitive, x: ir.Value, *, starts: tuple, stops: tuple, strides: tuple | None
+) -> Any:
+    """Lower `slice` for several devices."""
+    aval, out = ctx.avals_in[0], ctx.aval_out
+    config = list(zip(starts, stops, strides or (1,) * aval.ndim, strict=True))
+    cut = [d for d, n in enumerate(aval.shape) if config[d] != (0, n, 1)]
+    for d in cut:
+        start, _, stride = config[d]
+        run, between = Run(0, out.shape[d], 0, start), _resize(aval, d, out.shape[d])
+        y = _emit_run(ctx, x, d, run, between, stride)
+        if y is not None:
+            x, aval, config[d] = y, between, (0, out.shape[d], 1)
+    if aval.shape == out.shape:
+        return x
+    starts, stops, steps = zip(*config, strict=True)
+    y = ctx.slice(x, starts, stops, steps, out)
+    if ctx.module.has_uneven and len(cut) == 1 and is_constant_shape((*aval.shape, *out.shape, *config[cut[0]])):
+        # A concatenation of parts of one array, as of a single row and the others, is one move.
+        run = Run(0, out.shape[cut[0]], 0, config[cut[0]][0])
+        group = DimGroup(cut[0])
+        ctx.module.moves[y] = Move((run,), config[cut[0]][2], ((x, group),), group)
+    return y
+
+
+def lower_split(ctx: LoweringContext, primitive: Primitive, x: ir.Value, *, sizes: tuple, dim: int) -> list:
+    """Lower `split` for several devices."""
+    plain: list[Any] = []
+    found = []
+    for i, (end, out) in enumerate(zip(itertools.accumulate(sizes), ctx.avals_out, strict=True)):
+        y = _emit_run(ctx, x, dim, Run(0, sizes[i], 0, end - sizes[i]), out)
+        if y is None:
+            plain = plain or primitive.lower(ctx, x, sizes=sizes, dim=dim)
+            y = plain[i]
+        found.append(y)
+    return found
+
+
+def lower_concatenate(ctx: LoweringContext, primitive: Primitive, *xs: ir.Value, dim: int) -> Any:
+    """Lower `concatenate` for several devices."""
+    sizes = [aval.shape[dim] for aval in ctx.avals_in]
+    if is_constant_shape(sizes):
+        parts = [(x, n) for x, n in zip(xs, sizes, strict=True) if n]
+        starts = itertools.accumulate((n for _, n in parts), initial=0)
+        runs = tuple([Run(start, n, i, 0) for i, (start, (_, n)) in enumerate(zip(starts, parts, strict=False))])
+        operands = tuple([(x, DimGroup(dim)) for x, _ in parts])
+        if runs and (y := emit_move(ctx, Move(runs, 1, operands, DimGroup(dim)), ctx.aval_out)) is not None:
+            return y
+    return primitive.lower(ctx, *xs, dim=dim)
+
+
+def lower_pad(ctx: LoweringContext, primitive: Primitive, x: ir.Value, value: ir.Value, *, config: tuple) -> ir.Value:
+    """Lower `pad` for several devices; avoids "interior_padding" and "negative_padding"."""
+    low, high, interior = zip(*config, strict=True) if config else ((), (), ())
+    aval = ctx.avals_in[0]
+    if is_constant_shape((*aval.shape, *low, *high, *interior)) and 0 not in aval.shape:
+        if any(interior) and is_active("interior_padding"):
+            x, shape = _interleave(ctx, x, value, interior)
+            high, interior = tuple(h - n for h, n in zip(high, interior, strict=True)), (0,) * len(shape)
+            aval = aval.with_shape(shape)
+        for d in range(aval.ndim) if not any(interior) else ():
+            if low[d] or high[d]:
+                size = aval.shape[d] + low[d] + high[d]
+                first, cut = max(-low[d], 0), max(-low[d], 0) + max(-high[d], 0)
+                run = Run(max(low[d], 0), aval.shape[d] - cut, 0, first)
+                y = _emit_run(ctx, x, d, run, _resize(aval, d, size), fill=value if max(low[d], high[d]) > 0 else None)
+                if y is not None:
+                    x, aval = y, _resize(aval, d, size)
+                    low, high = ((*widths[:d], 0, *widths[d + 1 :]) for widths in (low, high))
+        if min((*low, *high), default=0) < 0 and not any(interior) and is_active("negative_padding"):
+            starts, stops, padding = crop_negative_padding(aval.shape, tuple(zip(low, high)), [1] * aval.ndim)
+            x = hlo.slice(x, starts, stops, [1] * aval.ndim)
+            low, high = zip(*padding, strict=True)
+    if aval.shape == ctx.aval_out.shape and aval is not ctx.avals_in[0] and not any((*low, *high, *interior)):
+        return x
+    return ctx.pad(x, value, low, high, interior, ctx.aval_out)
+
+
+def _emit_run(
+    ctx: LoweringContext,
+    x: ir.Value,
+    d: int,
+    run: Run,
+    aval: ShapedArray,
+    stride: int = 1,
+    fill: ir.Value | None = None,
+) -> ir.Value | None:
+    """Emit the move of one run along a dimension; None if XLA should partition it."""
+    if not ctx.module.has_uneven or not is_constant_shape((*run, stride)) or run.length < 1:
+        return None
+    return emit_move(ctx, Move((run,), stride, ((x, DimGroup(d)),), DimGroup(d), fill), aval)
+
+
+def _resize(aval: ShapedArray, d: int, size: int) -> ShapedArray:
+    return aval.with_shape((*aval.shape[:d], size, *aval.shape[d + 1 :]))
+
+
+def _interleave(ctx: LoweringContext, x: ir.Value, value: ir.Value, interior: Sequence[int]) -> tuple[ir.Value, tuple]:
+    """Put `interior[d]` values after each element along dimension `d`; returns the result and its shape.
+
+    Each element gets a dimension of size 1, which is padded at its end and merged back.
+    """
+    aval = ctx.avals_in[0]
+    singled = [n for size in aval.shape for n in (size, 1)]
+    added = [n for count in interior for n in (0, count)]
+    padded = aval.with_shape(tuple([n + more for n, more in zip(singled, added, strict=True)]))
+    shape = tuple([n * (count + 1) for n, count in zip(aval.shape, interior, strict=True)])
+    x = ctx.reshape(x, aval.with_shape(tuple(singled)))
+    x = ctx.pad(x, value, [0] * len(added), added, [0] * len(added), padded)
+    # An equation of its own, to which the rule of `reshape` is applied.
+    (x,) = ctx.inline(lambda v: reshape_p(v, shape=shape), x, avals=[padded])
+    return x, shape
