@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import sys
+import tracemalloc
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -90,6 +91,19 @@ def test_values_survive_every_placement(data):
     for array in (x, y):
         assert repr(array) == repr(jnp.asarray(value))
         assert largest_shard(array) <= np.prod(array.sharding.shard_shape(shape))
+
+
+def test_data_of_a_process_is_copied_to_its_devices_without_a_whole_copy_on_the_host(mesh):
+    value = np.zeros((80_001, 16), np.float32)
+    rows = NamedSharding(mesh, P("x"))
+    phalanx.make_array_from_process_local_data(rows, value[:17])
+    tracemalloc.start()
+    try:
+        x = phalanx.make_array_from_process_local_data(rows, value)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * 10_001 * 16 * 4 and x.shape == value.shape  # the last shard is padded
 
 
 def test_arrays_are_read_indexed_and_iterated_without_padding(mesh):

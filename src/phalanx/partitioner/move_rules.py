@@ -35,13 +35,15 @@ def lower_slice(
     aval, out = ctx.avals_in[0], ctx.aval_out
     config = list(zip(starts, stops, strides or (1,) * aval.ndim, strict=True))
     cut = [d for d, n in enumerate(aval.shape) if config[d] != (0, n, 1)]
+    if not cut:
+        return primitive.lower(ctx, x, starts=starts, stops=stops, strides=strides)
     for d in cut:
         start, _, stride = config[d]
         run, between = Run(0, out.shape[d], 0, start), _resize(aval, d, out.shape[d])
         y = _emit_run(ctx, x, d, run, between, stride)
         if y is not None:
             x, aval, config[d] = y, between, (0, out.shape[d], 1)
-    if aval.shape == out.shape:
+    if x in ctx.module.moves and aval.shape == out.shape:
         return x
     starts, stops, steps = zip(*config, strict=True)
     y = ctx.slice(x, starts, stops, steps, out)
@@ -101,7 +103,7 @@ def lower_pad(ctx: LoweringContext, primitive: Primitive, x: ir.Value, value: ir
             starts, stops, padding = crop_negative_padding(aval.shape, tuple(zip(low, high)), [1] * aval.ndim)
             x = hlo.slice(x, starts, stops, [1] * aval.ndim)
             low, high = zip(*padding, strict=True)
-    if aval.shape == ctx.aval_out.shape and aval is not ctx.avals_in[0] and not any((*low, *high, *interior)):
+    if x in ctx.module.moves and not any((*low, *high, *interior)):
         return x
     return ctx.pad(x, value, low, high, interior, ctx.aval_out)
 
