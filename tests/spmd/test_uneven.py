@@ -426,6 +426,20 @@ def test_moves_windows_and_merged_dimensions_send_no_more_than_at_the_next_even_
     assert collectives(compiled).bytes <= collectives(function, phalanx.device_put(values(even, 6), split)).bytes
 
 
+@pytest.mark.parametrize(
+    ("rows", "devices", "size", "stride"), [(5, 4, 3, 1), (11, 4, 3, 2), (7, 8, 2, 1), (17, 8, 2, 3)]
+)
+def test_windows_over_uneven_rows_read_no_padding_of_shards(rows, devices, size, stride):
+    def pool(x):
+        window = (size, 1), (stride, 1), "SAME"
+        return nn.relu(lax.reduce_window(x, 0.0, lax.add, *window)), lax.reduce_window(x, -jnp.inf, lax.max, *window)
+
+    value = values(rows, 2) - 9  # a maximum with padding of zeros would be 0
+    x = phalanx.device_put(value, NamedSharding(row_mesh(devices), P("x")))
+    for got, expected in zip(phalanx.jit(pool)(x), phalanx.jit(pool)(value), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
 MOVES = {
     "flip": (lambda x: x[::-1], 3),
     "roll": (lambda x: jnp.roll(x, 1, 0), 1),

@@ -30,6 +30,7 @@ from phalanx.lax.convolution.conv_general_dilated import (
     split_groups,
 )
 from phalanx.lax.indexing.static_slice import pad, slice_p
+from phalanx.lax.optimization_barrier import optimization_barrier
 from phalanx.partitioner.dim_sharding import DimSharding, find_dim_sharding, has_empty_shards, replicate_dims
 from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.window_rules import EvenWindows, find_even_windows
@@ -109,7 +110,8 @@ def _convolve_even_windows(
     shape = ctx.aval_out.shape
 
     def convolve(x: Array, w: Array) -> Any:
-        x = pad(x, np.zeros((), x.dtype), [(0, more.get(d, 0), 0) for d in range(x.ndim)])
+        # Behind a barrier: XLA would fold the padding into that of the windows.
+        x = optimization_barrier(pad(x, np.zeros((), x.dtype), [(0, more.get(d, 0), 0) for d in range(x.ndim)]))
         y = primitive(x, w, **c._replace(padding=padding)._asdict())
         return slice_p(y, starts=(0,) * y.ndim, stops=shape, strides=None)
 

@@ -10,6 +10,7 @@ import numpy as np
 from phalanx.core import Primitive, ShapedArray
 from phalanx.engine.mlir import ir
 from phalanx.lax.indexing.static_slice import pad, slice_p
+from phalanx.lax.optimization_barrier import optimization_barrier
 from phalanx.lax.reductions.cumulative import Cumulative
 from phalanx.lax.windows.reduce_window import WINDOW, window_sharding_rule
 from phalanx.partitioner.dim_sharding import find_dim_sharding, has_empty_shards, replicate_dims
@@ -115,7 +116,8 @@ def _reduce_even_windows(
 
     def reduce(x: Array, *initial: Array) -> Any:
         fill = initial[0] if initial else np.asarray(type(primitive).identity(x.dtype)).astype(x.dtype)  # type: ignore[attr-defined]
-        x = pad(x, fill, [(0, even[d].more if d in even else 0, 0) for d in range(x.ndim)])
+        # Behind a barrier: XLA would fold the padding into that of the windows, and read beyond the shards.
+        x = optimization_barrier(pad(x, fill, [(0, even[d].more if d in even else 0, 0) for d in range(x.ndim)]))
         y = primitive(x, *initial, **params | {"padding": padding})
         (y,) = y if primitive.multiple else (y,)
         return slice_p(y, starts=(0,) * y.ndim, stops=out.shape, strides=None)
@@ -137,7 +139,7 @@ def lower_cumulative(ctx: LoweringContext, primitive: Cumulative, x: ir.Value, *
     # Reductions in both directions share the filled operand, which XLA may gather.
     key = ir.InsertionPoint.current.block, x, dim, fill.tobytes()
     if key not in ctx.module.filled:
-        (ctx.module.filled[key],) = ctx.inline(lambda x: pad(x, fill, widths), x)
+        (ctx.module.filled[key],) = ctx.inline(lambda x: optimization_barrier(pad(x, fill, widths)), x)
     x = ctx.module.filled[key]
     accumulate = lambda x: slice_p(
         primitive(x, dim=dim, reverse=reverse), starts=(0,) * aval.ndim, stops=aval.shape, strides=None
