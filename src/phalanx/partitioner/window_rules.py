@@ -13,7 +13,7 @@ from phalanx.lax.indexing.static_slice import pad, slice_p
 from phalanx.lax.optimization_barrier import optimization_barrier
 from phalanx.lax.reductions.cumulative import Cumulative
 from phalanx.lax.windows.reduce_window import WINDOW, window_sharding_rule
-from phalanx.partitioner.dim_sharding import find_dim_sharding, has_empty_shards, replicate_dims
+from phalanx.partitioner.dim_sharding import find_dim_sharding, has_empty_shards, materialize, replicate_dims
 from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
@@ -40,6 +40,8 @@ def lower_reduce_window(
         return lower_per_shard(ctx, ctx.eqn, args)
     dims = _dims_to_replicate(ctx, args[0], window) if is_active("window_spatial_sharding") else []
     operands = [replicate_dims(ctx, x, dims) for x in args[:num_operands]]
+    if ctx.module.has_uneven and is_active("uneven_windows"):
+        operands = [materialize(ctx, x) for x in operands]  # for the same reason as in `_reduce_even_windows`
     # Initial values are scalars, which are replicated anyway.
     out = primitive.lower(ctx, *operands, *args[num_operands:], **params)
     return [replicate_dims(ctx, y, dims) for y in out] if primitive.multiple else replicate_dims(ctx, out, dims)
@@ -116,7 +118,9 @@ def _reduce_even_windows(
 
     def reduce(x: Array, *initial: Array) -> Any:
         fill = initial[0] if initial else np.asarray(type(primitive).identity(x.dtype)).astype(x.dtype)  # type: ignore[attr-defined]
-        # Behind a barrier: XLA would fold the padding into that of the windows, and read beyond the shards.
+        # Behind a barrier, since XLA would fold the padding into that of the windows, and read beyond the shards. And
+        # before it, since it fills the shards of one array once for all paddings, whatever their values.
+        x = optimization_barrier(x)
         x = optimization_barrier(pad(x, fill, [(0, even[d].more if d in even else 0, 0) for d in range(x.ndim)]))
         y = primitive(x, *initial, **params | {"padding": padding})
         (y,) = y if primitive.multiple else (y,)
