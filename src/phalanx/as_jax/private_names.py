@@ -146,6 +146,7 @@ PRIVATE_NAMES: tuple[PrivateNames, ...] = (
     PrivateNames(
         "jax._src.numpy.util", "promote_dtypes_complex", _TRANSLATIONS, "s2fft", "transforms real and complex arrays"
     ),
+    PrivateNames("jax._src.numpy.ufuncs", "ufunc", "phalanx.numpy", "esquilax", "an annotation"),
     PrivateNames("jax._src.state.types", "AbstractRef", "phalanx.core", "flax", "`nnx.Variable` may hold a reference"),
     PrivateNames(
         "jax._src.traceback_util",
