@@ -21,6 +21,12 @@ def test_results_and_exceptions_come_from_the_other_thread(interrupter):
     assert interruptible_wait.wait(threading.get_ident) == threading.get_ident()  # of a process alone
 
 
+def test_a_thread_keeps_its_helper_which_calls_nested_functions_itself(interrupter):
+    helper = interrupter.wait(threading.get_ident)
+    assert interrupter.wait(lambda: interrupter.wait(threading.get_ident)) == helper
+    assert len(interrupter._helpers) == 1
+
+
 def test_an_interrupt_ends_waits_and_limits_those_to_come(interrupter, monkeypatch):
     monkeypatch.setattr(interruptible_wait, "_LAST_SECONDS", 0.05)
     begun, never = threading.Event(), threading.Event()
