@@ -6,8 +6,10 @@ import zlib
 
 import numpy as np
 import pytest
+from phalanx.experimental.compilation_cache import compilation_cache as public  # sets the cache when it is loaded
 from tests.engine.programs import ADD_ONE, Aval, compiled, parse, put, run
 
+from phalanx import config
 from phalanx.engine import buffers, client, compilation_cache, compiler
 from phalanx.engine.compilation_cache import CacheSettings, CompilationCacheError, CompilationCacheWarning
 
@@ -220,10 +222,6 @@ def test_a_crash_while_writing_leaves_the_old_entry(cache, monkeypatch):
 
 
 def test_the_public_functions_set_the_folder_and_reset_the_counts(cache):
-    from phalanx.experimental.compilation_cache import compilation_cache as public
-
-    from phalanx import config
-
     before = config.compilation_cache_dir
     public.set_cache_dir("folder")
     try:
