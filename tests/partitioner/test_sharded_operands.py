@@ -322,3 +322,23 @@ def test_key_data_may_be_sharded_along_its_words():
         return random.uniform(random.wrap_key_data(words), (8, 4))
 
     assert_same_when_sharded(draw, (2, 2), [("x",)], np.asarray(random.key_data(random.key(3))))
+
+
+@pytest.mark.parametrize(("shape", "split"), [((34, 3), (17, 6)), ((18, 6), (27, 4)), ((17, 6), (34, 3))])
+def test_uneven_dims_are_split_and_merged_in_different_units(shape, split):
+    merge = lambda x: x.reshape(split).reshape(-1)
+    assert_same_when_sharded(lambda x: (merge(x), merge(x)[::-1]), (8,), [("x",)], numbers(*shape))
+
+
+def test_bits_of_another_width_are_added_to_merged_uneven_dims():
+    def combine(x, bits):
+        total = x.reshape(102, 2) + lax.bitcast_convert_type(bits, np.uint16)
+        return total.sum(0), total.reshape(51, 4)
+
+    ones, bits = np.ones((17, 6, 2), np.uint16), np.arange(102, dtype=np.uint32)
+    assert_same_when_sharded(combine, (8,), [("x",), ()], ones, bits)
+
+
+def test_strided_slices_of_one_uneven_row():
+    rows = lambda x: [lax.slice(x, (i, 0), (i + 1, 2), (3, 1)) for i in range(5)]
+    assert_same_when_sharded(rows, (8,), [("x",)], numbers(5, 2))

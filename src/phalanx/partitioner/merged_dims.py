@@ -53,7 +53,8 @@ def unmerge(ctx: LoweringContext, x: ir.Value) -> tuple[ir.Value, _Merge] | None
             if found != merge:
                 return None
             built[value] = module.moves[value].operands[0][0]
-        elif (op := value.owner).name in _ELEMENTWISE if not isinstance(value.owner, ir.Block) else False:
+        elif _is_elementwise(value):
+            op = value.owner
             operands = [built.get(o, o) for o in op.operands]
             attributes = {name: op.attributes[name] for name in _names(op.attributes)}
             result = type_like(value, merge.before)
@@ -77,9 +78,17 @@ def _find_operations(ctx: LoweringContext, x: ir.Value) -> tuple[list[ir.Value],
         elif value not in order:
             merge = merge or _merge_of(ctx.module.moves.get(value), value)
             pending.append((value, True))
-            if not isinstance(value.owner, ir.Block) and value.owner.name in _ELEMENTWISE:
+            if _is_elementwise(value):
                 pending.extend((o, False) for o in value.owner.operands if shape_of(o) == shape)
     return list(order), None if pending else merge
+
+
+def _is_elementwise(y: ir.Value) -> bool:
+    op = y.owner
+    if isinstance(op, ir.Block) or op.name not in _ELEMENTWISE:
+        return False
+    # A conversion to a narrower dtype adds a dimension, and one to a wider dtype removes it.
+    return op.name != "stablehlo.bitcast_convert" or shape_of(op.operands[0]) == shape_of(y)
 
 
 def _merge_of(move: Any, y: ir.Value) -> _Merge | None:

@@ -74,6 +74,18 @@ class Move(NamedTuple):
     result: DimGroup
     fill: ir.Value | None = None
 
+    def count_elements(self, shape: Sequence[int]) -> Move:
+        """The move with runs counted in elements, for a result of some shape.
+
+        A reshape with such a result and one of another shape count in different units, in which they cannot be one move.
+        """
+        unit = math.gcd(self.result.num_inner(shape), *(group.num_inner(shape_of(x)) for x, group in self.operands))
+        if unit == 1:
+            return self
+        assert self.stride == 1, "reshapes only have units of several elements, and keep the order"
+        runs = [Run(run.start * unit, run.length * unit, run.operand, run.source * unit) for run in self.runs]
+        return self._replace(runs=tuple(runs))
+
     def sources_of(self, d: int) -> list[Dimension]:
         """The dimensions of operands that become a dimension of the result, or the leading part of one."""
         first, count = self.result
@@ -131,8 +143,8 @@ def _read_through(move: Move, moves: dict[ir.Value, Move]) -> Move:
         return move
     earlier = [moves.get(x) for x, _ in move.operands]
     earlier = [
-        m if m is not None and m.result == group and m.fill is None else None
-        for m, (_, group) in zip(earlier, move.operands, strict=True)
+        m.count_elements(shape_of(x)) if m is not None and m.result == group and m.fill is None else None
+        for m, (x, group) in zip(earlier, move.operands, strict=True)
     ]
     strides = {move.stride * (1 if m is None else m.stride) for m in earlier}
     if not any(earlier) or len(strides) > 1:
