@@ -219,6 +219,21 @@ def uneven_moves():
     assert sent == 3 * 24 + 24, sent  # a shard, and a row
 
 
+def shared_fill():
+    window = (3, 1), (1, 1), "SAME"
+
+    def reduce(x):
+        windows = [lax.reduce_window(x, i, f, *window) for i, f in ((0.0, lax.add), (-np.inf, lax.max), (1.0, lax.mul))]
+        kernel = jnp.ones((3, 1, 1, 1))
+        pool = lax.conv_general_dilated(
+            x[..., None, None], kernel, (1, 1), "SAME", dimension_numbers=("HWNC", "HWIO", "HWNC")
+        )
+        return windows, [f(x, axis=0) for f in (lax.cumsum, lax.cummax, lax.cumprod)], pool
+
+    for rows in (8, 11):
+        assert_same_when_sharded(reduce, (4,), [("x",)], numbers(rows, 3) - 3)
+
+
 def uneven_windows():
     rows = NamedSharding(auto_mesh((8,), ("x",)), P("x"))
     x = phalanx.ShapeDtypeStruct((5, 6), np.float32, sharding=rows)

@@ -45,6 +45,11 @@ def test_arguments_and_results_are_mapped_by_the_functions():
     np.testing.assert_array_equal(result["sum"], COLUMNS.sum(0))
 
 
+def test_negative_axes_count_from_the_end():
+    mapped = phalanx.vmap(lambda table: table.columns.sum(), in_axes=-1, axis_size=3)
+    np.testing.assert_array_equal(mapped(Table(COLUMNS, "")), COLUMNS.sum(0))
+
+
 def test_a_result_of_the_type_needs_no_argument_of_it_and_shared_values_none():
     made = phalanx.vmap(lambda x: Table(x, "new"))(jnp.arange(3.0))
     np.testing.assert_array_equal(made.columns, [0, 1, 2])

@@ -31,7 +31,13 @@ from phalanx.lax.convolution.conv_general_dilated import (
 )
 from phalanx.lax.indexing.static_slice import pad, slice_p
 from phalanx.lax.optimization_barrier import optimization_barrier
-from phalanx.partitioner.dim_sharding import DimSharding, find_dim_sharding, has_empty_shards, replicate_dims
+from phalanx.partitioner.dim_sharding import (
+    DimSharding,
+    find_dim_sharding,
+    has_empty_shards,
+    replicate_dims,
+    separate_fill,
+)
 from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.window_rules import EvenWindows, find_even_windows
 from phalanx.partitioner.workarounds import is_active
@@ -51,6 +57,7 @@ def lower_convolution(
     # of a symbolic shape.
     if is_empty or module.is_portable or not is_constant_shape(x_aval.shape):
         return primitive.lower(ctx, x, w, **params) if is_empty or c.mapped else _emit(ctx, x, w, c)
+    x = separate_fill(ctx, x, 0)
     is_kernel_gradient = _is_kernel_gradient(ctx, c)
     if not c.mapped and not is_kernel_gradient and (even := _find_even_windows(ctx, x, c)):
         return _convolve_even_windows(ctx, primitive, x, w, c, even)

@@ -9,10 +9,11 @@ dimension backwards through the operations emitted so far until it meets a value
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from phalanx.engine.mlir import hlo, ir, sdy
+from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import LoweringContext, ModuleContext, sdy_replicated
 from phalanx.sharding import NamedSharding
 
@@ -147,6 +148,18 @@ def materialize(ctx: LoweringContext, x: ir.Value) -> ir.Value:
     """
     op = x.owner.owner if isinstance(x.owner, ir.Block) else x.owner
     return x if op.name in ("stablehlo.while", "stablehlo.constant") else hlo.optimization_barrier([x])
+
+
+def separate_fill(ctx: LoweringContext, x: ir.Value, fill: Hashable) -> ir.Value:
+    """Return `x`, behind an optimization barrier if an earlier operation reads its padding as something else.
+
+    `fill` identifies what the padding is read as.
+
+    See the workaround "shared_fill".
+    """
+    if ctx.module.fills.setdefault(x, fill) == fill or not is_active("shared_fill"):
+        return x
+    return hlo.optimization_barrier([x])
 
 
 def replicate_dims(ctx: LoweringContext, x: ir.Value, dims: Sequence[int]) -> ir.Value:

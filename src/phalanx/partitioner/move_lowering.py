@@ -77,7 +77,7 @@ class Move(NamedTuple):
     def count_elements(self, shape: Sequence[int]) -> Move:
         """The move with runs counted in elements, for a result of some shape.
 
-        A reshape with such a result and one of another shape count in different units, in which they cannot be one move.
+        Two reshapes may count in different units, in which they cannot be one move.
         """
         unit = math.gcd(self.result.num_inner(shape), *(group.num_inner(shape_of(x)) for x, group in self.operands))
         if unit == 1:

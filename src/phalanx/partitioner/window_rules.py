@@ -13,7 +13,13 @@ from phalanx.lax.indexing.static_slice import pad, slice_p
 from phalanx.lax.optimization_barrier import optimization_barrier
 from phalanx.lax.reductions.cumulative import Cumulative
 from phalanx.lax.windows.reduce_window import WINDOW, window_sharding_rule
-from phalanx.partitioner.dim_sharding import find_dim_sharding, has_empty_shards, materialize, replicate_dims
+from phalanx.partitioner.dim_sharding import (
+    find_dim_sharding,
+    has_empty_shards,
+    materialize,
+    replicate_dims,
+    separate_fill,
+)
 from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
@@ -31,6 +37,8 @@ def lower_reduce_window(
     # The other parameters, such as the jaxpr of the reduction, are not part of the window.
     window = {name: params[name] for name in WINDOW if name in params}
     num_operands = len(ctx.avals_out)
+    if num_operands == 1:
+        args = (separate_fill(ctx, args[0], args[1:] or primitive.name), *args[1:])
     if num_operands == 1 and (even := _find_even_windows(ctx, args[0], window)):
         return _reduce_even_windows(ctx, primitive, args, params, even)
     is_dilated = any(s > 1 and d > 1 for s, d in zip(params["window_strides"], params["base_dilation"], strict=True))
@@ -135,6 +143,7 @@ def lower_cumulative(ctx: LoweringContext, primitive: Cumulative, x: ir.Value, *
     found = find_dim_sharding(ctx.module, x, dim) if ctx.module.has_uneven and is_constant_shape(aval.shape) else None
     more = -aval.shape[dim] % found.parts if found is not None and aval.shape[dim] > 1 else 0
     if not more or not is_active("uneven_windows"):
+        x = separate_fill(ctx, x, primitive.name)
         return primitive.lower(ctx, x, dim=dim, reverse=reverse)
 
     fill = np.asarray(type(primitive).initial(aval.dtype)).astype(aval.dtype)
@@ -143,7 +152,9 @@ def lower_cumulative(ctx: LoweringContext, primitive: Cumulative, x: ir.Value, *
     # Reductions in both directions share the filled operand, which XLA may gather.
     key = ir.InsertionPoint.current.block, x, dim, fill.tobytes()
     if key not in ctx.module.filled:
-        (ctx.module.filled[key],) = ctx.inline(lambda x: optimization_barrier(pad(x, fill, widths)), x)
+        (ctx.module.filled[key],) = ctx.inline(
+            lambda x: optimization_barrier(pad(optimization_barrier(x), fill, widths)), x
+        )
     x = ctx.module.filled[key]
     accumulate = lambda x: slice_p(
         primitive(x, dim=dim, reverse=reverse), starts=(0,) * aval.ndim, stops=aval.shape, strides=None

@@ -93,6 +93,16 @@ _TABLE: Final = (
         "Slice the operand instead.",
         "https://github.com/jax-ml/jax/issues/39301",
     ),
+    # Windows
+    Workaround(
+        "shared_fill",
+        (*_WINDOWS, *_CONV, "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
+        "wrong result",
+        "Where several operations have equal windows over one operand, its shards are exchanged and filled once, with "
+        "the initial value of the first operation: a maximum beside a sum reads zeros.",
+        "Put the operand of those with another initial value behind an optimization barrier.",
+        seen_in=("0.10",),
+    ),
     # Gather and scatter
     Workaround(
         "sharded_index_vectors",

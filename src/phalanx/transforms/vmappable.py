@@ -126,7 +126,8 @@ class RegisteredValues:
                 leaves[i] = _Place(len(self._values))
                 self._values.append(x)
                 self._specs.append(spec)
-                if isinstance(spec, int) and spec < len(shape := getattr(x, "shape", ())):
+                shape = getattr(x, "shape", ())
+                if isinstance(spec, int) and -len(shape) <= spec < len(shape):
                     self.axis_size = shape[spec]
         return tree_unflatten(tree, leaves)
 
