@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx.engine.buffers import make_argument_sender
 from phalanx.runtime.compiled_program import plan_transfers
 from phalanx.runtime.fast_path import opener
 from phalanx.spmd.call_arguments import Signature
@@ -85,6 +86,13 @@ def test_data_from_the_host_are_sent_and_others_are_refused(value):
     assert np.array_equal(buffer, value)
     for other in ([value], None, np.ones(4, np.float32), "text", 1j):
         assert open_alike((FLOAT, other), {}) is None
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 7, 2), ()])
+def test_a_type_that_was_never_transferred_before_is_sent(shape):
+    host = np.ones(shape, np.uint16)
+    send = make_argument_sender(phalanx.ShapeDtypeStruct(shape, host.dtype), phalanx.devices()[0])
+    assert np.array_equal(np.asarray(send(host)), host)
 
 
 def test_an_array_from_the_host_is_copied_before_the_call_returns():

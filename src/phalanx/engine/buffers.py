@@ -25,6 +25,7 @@ from jaxlib._jax import (
     array_result_handler as _result_handler,
     batched_device_put as _device_put,
 )
+from jaxlib.xla_client import HloSharding
 
 from phalanx.engine.cache import memoize
 from phalanx.engine.client import Device, DeviceList as DeviceList
@@ -88,7 +89,16 @@ def make_argument_sender(aval: Any, device: Device) -> Callable[[np.ndarray], Bu
 
 @memoize("engine.argument_shardings", 4096)
 def _argument_sharding(device: Device) -> Any:
-    return _jax.SingleDeviceSharding(device)
+    return _ArgumentSharding(device)
+
+
+class _ArgumentSharding(_jax.SingleDeviceSharding):
+    """jaxlib's class has neither attribute, and jaxlib reads both where it meets a type for the first time."""
+
+    memory_kind = None
+
+    def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
+        return HloSharding.replicate()
 
 
 def put_shards(
