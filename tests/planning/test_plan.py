@@ -231,7 +231,8 @@ def test_compilers_of_other_devices_answer_like_the_one_for_cpus(target, compile
         phalanx.plan(f, *args, mesh=AbstractMesh(SIZES, NAMES), in_shardings=specs, target=target, compiler=c)
         for c in (compiler, "cpu")
     )
-    assert own.memory.peak == pytest.approx(replaced.memory.peak, rel=0.2)
+    if target == "h100":  # TPUs pad the buffers of so small a program to tiles, which triples them
+        assert own.memory.peak == pytest.approx(replaced.memory.peak, rel=0.2)
     assert own.collectives.bytes == pytest.approx(replaced.collectives.bytes, rel=0.5)
     assert {c.source.rpartition(":")[0] for c in own.collectives} <= {__file__}
     if target == "h100":  # buffers of TPUs are padded to tiles
@@ -254,25 +255,22 @@ def test_a_plan_for_another_machine_counts_what_that_machine_would_send(wide):
     assert gather[:4] == ("all-gather", 2048 * 1024 * 2, ("data",), f"{__file__}:{LINE}")
     assert gather.seconds == pytest.approx(6e-6 + gather.bytes * 63 / 64 / 1e9)
     assert len(gather.groups) == 2 and gather.executions == 1
-    (note,) = wide.notes
-    counted = report.Bytes(wide.memory.temporaries)
-    assert re.fullmatch(
-        r"XLA for CPUs answered for tiny, with float16 for bfloat16\. It multiplies values of 16 bits as 32, and has no "
-        rf"reduce-scatter: .* of temporaries count as {counted}, and all-reduces of which a device reads one part as "
-        r"reduce-scatters\.",
-        note,
-    )
+    assert wide.notes == (MODELED.format("tiny"),)
+
+
+MODELED = (
+    "XLA for CPUs answered for {}, with float16 for bfloat16. It partitioned the program; a model of XLA for GPUs has "
+    "what is fused, computed in parts and run at the same time."
+)
 
 
 def test_a_plan_for_gpus_by_the_compiler_for_cpus_says_how_far_it_may_be_off():
     found = phalanx.plan(
         gradient, shape((8, 8)), shape((8, 8)), mesh=WIDE, in_shardings=P(), target="h100", compiler="cpu"
     )
-    (note,) = found.notes
-    assert note.endswith(
-        "reduce-scatters. XLA for CUDA fuses other operations, and computes products with few results in parts, which "
-        "are not counted: its memory is within 10 % of this for the programs of 100 MB or more that were measured, but "
-        "smaller ones need between 0.7 and 1.9 times as much."
+    assert found.notes == (
+        MODELED.format("h100") + " XLA for CUDA needs memory within 20 % of this for most programs that were measured, "
+        "and between 0.7 and 1.6 times as much for some of a few MB.",
     )
 
 
@@ -290,7 +288,8 @@ def test_a_plan_for_a_machine_has_its_time_and_what_does_not_fit(wide):
     flops = sum(o.flops * o.executions for o in time.operations)
     assert flops == 2 * 2 * 4 * 2048 * 1024  # four rows of the batch, forward and backward
     assert time.communication == pytest.approx(sum(c.seconds * c.executions for c in wide.collectives))
-    assert time.exposed == time.communication and time.step == time.compute + time.communication
+    assert time.exposed == pytest.approx(time.communication, rel=1e-6)  # nothing of note runs beside it
+    assert time.step == pytest.approx(time.compute + time.communication)
     assert time.step_at_best == max(time.compute, time.communication)
     assert sum(time.by_source().values()) == pytest.approx(time.compute)
     assert wide.memory.excess == wide.memory.peak - 8_000_000 > 0

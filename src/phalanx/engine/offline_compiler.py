@@ -32,6 +32,8 @@ from phalanx.engine.mlir import ir
 # XLA for CPUs keeps values of bfloat16 as float32 and sends them so, but keeps float16 as it is. A program for
 # accelerators, which keep both, is therefore compiled with float16 in the place of bfloat16. Nothing runs it.
 _BFLOAT16, _FLOAT16 = (re.compile(rf"(?<=[x<]){name}(?=[>,])") for name in ("bf16", "f16"))
+# What an accelerator fuses and runs is computed from the single operations (`planning.accelerator_program`).
+_WITHOUT_FUSIONS = {"xla_disable_hlo_passes": "fusion,dot-library-rewriter"}
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
 _FLOAT16_IN_HLO = re.compile(r"\bf16(?=\[)")
 
@@ -230,7 +232,8 @@ def main() -> None:
     for target in stablehlo.custom_calls(module):
         if target in known:
             custom_call_targets.require(target, topology.platform)
-    options = compiler.make_compile_options(devices, order["propagate_to_outputs"], order["options"])
+    options = (_WITHOUT_FUSIONS if topology.stands_in else {}) | order["options"]
+    options = compiler.make_compile_options(devices, order["propagate_to_outputs"], options)
     if topology.platform == "cpu":
         functions = [[_not_called] * n] if (n := order["num_callbacks"]) else []
         executable = compiler.backend_compile_and_load(devices[0].client, module, devices, options, *functions)

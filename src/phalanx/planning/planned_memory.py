@@ -77,31 +77,36 @@ class PlannedMemory:
 
 
 def measure_memory(
-    module: HloModule, on_target: HloModule, answer: OfflineProgram, argument_names: Sequence[str], capacity: int | None
+    module: HloModule,
+    answer: OfflineProgram,
+    argument_names: Sequence[str],
+    capacity: int | None,
+    *,
+    is_modeled: bool = False,
 ) -> PlannedMemory:
     """Explain the memory of a compiled program.
 
     Args:
       module: the parsed program.
-      on_target: the program with the buffers that it has on the devices, as far as the compiler's are other ones.
       answer: the compiler's answer.
       argument_names: for the last parameters of the program; the first ones are constants.
       capacity: the memory of a device.
+      is_modeled: whether the program is not the compiler's own, so that its temporaries are those that are live at its
+        peak. Otherwise they take as much as the compiler says.
 
     Returns:
-      The memory; its totals come from the compiler. From its temporaries the difference of the two programs is taken.
+      The memory.
     """
     sizes = {name: answer.memory[f"{name}_size_in_bytes"] for name in ("argument", "output", "alias", "temp")}
-    liveness = Liveness(on_target)
+    liveness = Liveness(module)
     usage = liveness.usage()
-    compiled_peak = usage.peak if on_target is module else Liveness(module).usage().peak
     kept = sizes["argument"] + sizes["output"] - sizes["alias"]
 
     def describe(buffer: Written, kind: str) -> PlannedBuffer:
-        computation = on_target.computations[buffer.computation]
+        computation = module.computations[buffer.computation]
         instruction = computation[buffer.name]
         type = flatten_type(instruction.type)[buffer.leaf]
-        source = on_target.trace_source(buffer.name, computation)
+        source = module.trace_source(buffer.name, computation)
         return PlannedBuffer(num_bytes(type), kind, type, source[2] or instruction.opcode, format_line(source))
 
     arguments = [i for i in module.computations[module.entry].values() if i.opcode == "parameter"]
@@ -118,7 +123,7 @@ def measure_memory(
         arguments=sizes["argument"],
         results=sizes["output"],
         aliased=sizes["alias"],
-        temporaries=max(sizes["temp"] + usage.peak - compiled_peak, 0),
+        temporaries=usage.peak if is_modeled else sizes["temp"],
         capacity=capacity,
         largest=tuple(sorted((b for b in buffers if b.bytes), key=lambda b: -b.bytes)),
         timeline=tuple(kept + n for n in usage.timeline),

@@ -7,10 +7,9 @@ run between its start and its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from phalanx.engine.hlo_instructions import Computation, Instruction
 from phalanx.engine.hlo_parser import HloModule, format_line
 from phalanx.planning.machines import Machine
 from phalanx.planning.traffic import Traffic
@@ -79,19 +78,13 @@ class TimeEstimate:
         return dict(sorted(lines.items(), key=lambda line: -line[1]))
 
 
-def estimate_time(
-    module: HloModule,
-    machine: Machine,
-    collective_seconds: Mapping[str, float],
-    bits: Callable[[Instruction, Computation], int],
-) -> TimeEstimate:
+def estimate_time(module: HloModule, machine: Machine, collective_seconds: Mapping[str, float]) -> TimeEstimate:
     """Estimate the time of a program.
 
     Args:
       module: the program.
       machine: the machine.
       collective_seconds: of all executions of each collective, by the name of its instruction.
-      bits: the width of the operands of a matrix product.
 
     Returns:
       The estimate.
@@ -110,7 +103,7 @@ def estimate_time(
         if of.opcode.endswith("-done"):
             under_way.discard(of.operands[0])
             continue
-        flops, width = traffic.contraction(of, run.computation, bits)
+        flops, width = traffic.contraction(of, run.computation)
         moved = traffic.moved_bytes(of, run.computation)
         if not moved:
             continue

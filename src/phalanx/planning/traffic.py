@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from phalanx.engine.hlo_instructions import Computation, Instruction, find_parameter_name, find_root, num_bytes, numbers
 from phalanx.engine.hlo_parser import HloModule
@@ -78,25 +78,22 @@ class Traffic:
             return num_bytes(computation[of.operands[1]].type)
         return num_bytes(computation[of.operands[-1]].type) if of.opcode == "scatter" else None
 
-    def contraction(
-        self, of: Instruction, computation: Computation, bits: Callable[[Instruction, Computation], int]
-    ) -> tuple[int, int]:
+    def contraction(self, of: Instruction, computation: Computation) -> tuple[int, int]:
         """The operations of the matrix products and convolutions of an instruction.
 
         Args:
           of: the instruction.
           computation: where it is.
-          bits: the width of the operands of a product.
 
         Returns:
           The operations, and the bits of the operands of the largest product.
         """
         if of.opcode == "fusion":
             fused = self._computations[of.callees[0]]
-            parts = [self.contraction(i, fused, bits) for i in fused.values()]
+            parts = [self.contraction(i, fused) for i in fused.values()]
             return sum(flops for flops, _ in parts), max(parts, default=(0, 0))[1]
         flops = _count_flops(of, computation)
-        return flops, bits(of, computation) if flops else 0
+        return flops, type_bits(computation[of.operands[0]].type) if flops else 0
 
 
 def _count_flops(of: Instruction, computation: Mapping[str, Instruction]) -> int:
@@ -108,6 +105,11 @@ def _count_flops(of: Instruction, computation: Mapping[str, Instruction]) -> int
         lhs = numbers(computation[of.operands[0]].type.partition("[")[2])
         return 2 * _size(of.type) * math.prod(lhs[d] for d in numbers(contracted[1]))
     return 0
+
+
+def type_bits(type: str) -> int:
+    """The width of the elements of an array type."""
+    return 8 * num_bytes(type.partition("[")[0] + "[]")
 
 
 def _size(type: str) -> int:

@@ -111,7 +111,7 @@ def approx_max_k(
     recall_target: float = 0.95,
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
-) -> tuple:
+) -> list:
     """Return approximately the largest elements along a dimension.
 
     On CPU and GPU the result is exact, which meets every `recall_target`.
@@ -146,7 +146,7 @@ def approx_min_k(
     recall_target: float = 0.95,
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
-) -> tuple:
+) -> list:
     """Return approximately the smallest elements along a dimension.
 
     Args:
@@ -170,10 +170,10 @@ def approx_min_k(
       [0]
     """
     values, positions = _approximate("lax.approx_min_k", neg_p(operand), k, reduction_dimension, recall_target)
-    return neg_p(values), positions
+    return [neg_p(values), positions]
 
 
-def _approximate(where: str, x: Array, k: int, dim: int, recall_target: float) -> tuple:
+def _approximate(where: str, x: Array, k: int, dim: int, recall_target: float) -> list:
     aval = get_aval(x)
     if dtype_kind(aval.dtype) != "float":
         raise DTypeError(
