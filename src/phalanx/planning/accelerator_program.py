@@ -145,7 +145,7 @@ def _find_merged(computation: Computation) -> dict[str, list[Instruction]]:
 
 
 def _count_parts(merged: Sequence[Instruction], computation: Computation, gpu: Gpu) -> int:
-    """In how many parts XLA for GPUs computes a product: in those that cost least (`ChooseSplitK`)."""
+    """In how many parts XLA for GPUs computes a product: in as many as cost least (`ChooseSplitK`)."""
     of = merged[0]
     sides = [_sizes(computation[x].type) for x in of.operands[:2]]
     contracted, batched = (numbers(found[0]) if (found := p.search(of.rest)) else [] for p in (_CONTRACTED, _BATCHED))

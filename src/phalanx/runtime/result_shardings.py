@@ -58,7 +58,7 @@ class ResultShardings:
         return out
 
     def on_one_device(self) -> list:
-        """The declared shardings, and those of results on the only device, for which the compiler reports none.
+        """The declared shardings, and one for results on the only device, for which the compiler reports none.
 
         A program over a mesh of one device keeps its results on that mesh.
         """
@@ -74,8 +74,8 @@ class ResultShardings:
     def mesh(self) -> Mesh | None:
         """The mesh whose axes name the shardings that the compiler chose.
 
-        It is the first mesh in the program's device order among those of its inputs, outputs and equations, or the mesh
-        in context.
+        It is the first mesh of its inputs, outputs and equations that is in the program's device order, or the mesh in
+        context.
         """
         in_equations = [
             s

@@ -104,7 +104,7 @@ class RegisteredValues:
 
     Args:
       where: the transformation and its function, for errors.
-      in_axes, out_axes: those of `vmap`.
+      in_axes, out_axes: as in `vmap`.
       move_result: `move_result(batched, mapped dimension, spec, size, where)` moves the mapped dimension of a result.
     """
 
