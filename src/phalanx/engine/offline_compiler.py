@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jaxlib.version
 from jaxlib._jax import DeviceList
 
 from phalanx.engine import callbacks, compiler, custom_call_partitioner, custom_call_targets, mlir, stablehlo
@@ -33,7 +34,10 @@ from phalanx.engine.mlir import ir
 # accelerators, which keep both, is therefore compiled with float16 in the place of bfloat16. Nothing runs it.
 _BFLOAT16, _FLOAT16 = (re.compile(rf"(?<=[x<]){name}(?=[>,])") for name in ("bf16", "f16"))
 # What an accelerator fuses and runs is computed from the single operations (`planning.accelerator_program`).
-_WITHOUT_FUSIONS = {"xla_disable_hlo_passes": "fusion,dot-library-rewriter"}
+_WITHOUT_FUSIONS: dict[str, Any] = {"xla_disable_hlo_passes": "fusion,dot-library-rewriter"}
+if jaxlib.version.__version__.startswith("0.10."):
+    # Newer versions have no other emitter. This one makes no kernel for each operation, in less than half of the time.
+    _WITHOUT_FUSIONS["xla_cpu_use_fusion_emitters"] = False
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
 _FLOAT16_IN_HLO = re.compile(r"\bf16(?=\[)")
 
