@@ -6,7 +6,6 @@ functions make the value of one example, and make a value for all examples from 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,8 +16,6 @@ from phalanx.tree import broadcast_prefix, register_pytree_node, tree_flatten, t
 
 
 class _MappedType(NamedTuple):
-    spec_type: type
-    axis_size_type: type
     to_elt: Callable
     from_elt: Callable
 
@@ -57,7 +54,9 @@ def register_vmappable(
       ...         self.columns = columns
       >>> def to_elt(map_part, get_index, table, spec):
       ...     return map_part(table.columns, 1)
-      >>> register_vmappable(Table, int, int, to_elt, None, None)
+      >>> def from_elt(join, size, table, spec):
+      ...     return Table(join(size, table.columns, 1))
+      >>> register_vmappable(Table, int, int, to_elt, from_elt, None)
       >>> phalanx.vmap(jnp.sum, axis_size=3)(Table(jnp.arange(6).reshape(2, 3))).tolist()
       [3, 5, 7]
     """
@@ -69,7 +68,8 @@ def register_vmappable(
             fix="pass the class itself",
         )
     check_function("register_vmappable, argument to_elt", to_elt)
-    _mapped_types[data_type] = _MappedType(spec_type, axis_size_type, to_elt, from_elt)
+    check_function("register_vmappable, argument from_elt", from_elt)
+    _mapped_types[data_type] = _MappedType(to_elt, from_elt)
     if make_iota is not None:
         _make_index[axis_size_type] = make_iota
 
@@ -110,33 +110,29 @@ class RegisteredValues:
 
     def __init__(self, where: str, in_axes: Any, out_axes: Any, move_result: Callable):
         self._where, self._in_axes, self._out_axes, self._move_result = where, in_axes, out_axes, move_result
-        self._values: list = []
-        self._specs: list = []
+        self._values: list[tuple[Any, Any]] = []  # with their specs
         self._joined: list = []
         self.axis_size: Any = None
 
     def take_out(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """The arguments with a place instead of each value of a registered type."""
-        leaves, tree = tree_flatten((args, kwargs), is_leaf=is_vmappable)
-        opaque = tree_unflatten(tree, [object()] * len(leaves))
-        specs = broadcast_prefix(self._in_axes, opaque[0], what=f"{self._where}, in_axes", is_leaf=lambda x: x is None)
-        specs += [0] * (len(leaves) - len(specs))
-        for i, (x, spec) in enumerate(zip(leaves, specs, strict=True)):
-            if is_vmappable(x):
-                leaves[i] = _Place(len(self._values))
-                self._values.append(x)
-                self._specs.append(spec)
-                shape = getattr(x, "shape", ())
-                if isinstance(spec, int) and -len(shape) <= spec < len(shape):
-                    self.axis_size = shape[spec]
-        return tree_unflatten(tree, leaves)
+
+        def keep(value: Any, spec: Any) -> _Place:
+            shape = getattr(value, "shape", ())
+            if isinstance(spec, int) and -len(shape) <= spec < len(shape):
+                self.axis_size = shape[spec]
+            self._values.append((value, spec))
+            return _Place(len(self._values) - 1)
+
+        what = f"{self._where}, in_axes"
+        return _replace(args, self._in_axes, what, keep), _replace(kwargs, 0, what, keep)
 
     def bind(self, fun: Callable, size: Any) -> Callable:
         """The function of one example, with places in the arguments and the result instead of registered values."""
         return lambda *args, **kwargs: self._call(fun, size, args, kwargs)
 
     def _call(self, fun: Callable, size: Any, args: tuple, kwargs: dict) -> Any:
-        trace = state.trace
+        trace, what = state.trace, f"{self._where}, out_axes"
 
         def get_index() -> Any:
             return trace.wrap(_make_index.get(type(size), lambda n: np.arange(n, dtype=np.int32))(size), 0)
@@ -146,28 +142,32 @@ class RegisteredValues:
                 return _mapped_types[type(part)].to_elt(map_part, get_index, part, spec)
             return trace.wrap(part, spec if spec is None else spec % np.ndim(part))
 
-        def join(where: Callable[[], str], size: Any, part: Any, spec: Any) -> Any:
+        def join(size: Any, part: Any, spec: Any) -> Any:
             if is_vmappable(part):
-                return _mapped_types[type(part)].from_elt(functools.partial(join, where), size, part, spec)
-            return self._move_result(*trace.unwrap(part), spec, size, where)
+                return _mapped_types[type(part)].from_elt(join, size, part, spec)
+            return self._move_result(*trace.unwrap(part), spec, size, lambda: what)
 
-        examples = [*map(map_part, self._values, self._specs)]
-        args, kwargs = _fill((args, kwargs), examples)
-        leaves, tree = tree_flatten(fun(*args, **kwargs), is_leaf=is_vmappable)
-        if not any(map(is_vmappable, leaves)):
-            return tree_unflatten(tree, leaves)
-        opaque = tree_unflatten(tree, [object()] * len(leaves))
-        what = f"{self._where}, out_axes"
-        specs = broadcast_prefix(self._out_axes, opaque, what=what, is_leaf=lambda x: x is None)
-        for i, (x, spec) in enumerate(zip(leaves, specs, strict=True)):
-            if is_vmappable(x):
-                leaves[i] = _Place(len(self._joined))
-                self._joined.append(join(lambda: what, size, x, spec))
-        return tree_unflatten(tree, leaves)
+        def keep(value: Any, spec: Any) -> _Place:
+            self._joined.append(join(size, value, spec))
+            return _Place(len(self._joined) - 1)
+
+        args, kwargs = _fill((args, kwargs), [map_part(*value) for value in self._values])
+        return _replace(fun(*args, **kwargs), self._out_axes, what, keep)
 
     def put_back(self, result: Any) -> Any:
         """The result with its values of registered types, which are for all examples."""
         return _fill(result, self._joined) if self._joined else result
+
+
+def _replace(tree: Any, axes: Any, what: str, replace: Callable[[Any, Any], Any]) -> Any:
+    """A tree with `replace(value, spec)` in place of each value of a registered type; `axes` is a prefix with specs."""
+    leaves, structure = tree_flatten(tree, is_leaf=is_vmappable)
+    if not any(map(is_vmappable, leaves)):
+        return tree
+    opaque = tree_unflatten(structure, [object()] * len(leaves))
+    specs = broadcast_prefix(axes, opaque, what=what, is_leaf=lambda x: x is None)
+    pairs = zip(leaves, specs, strict=True)
+    return tree_unflatten(structure, [replace(x, spec) if is_vmappable(x) else x for x, spec in pairs])
 
 
 def _fill(tree: Any, values: list) -> Any:
