@@ -29,8 +29,6 @@ from phalanx.lax.convolution.conv_general_dilated import (
     merge_mapped_dim,
     split_groups,
 )
-from phalanx.lax.indexing.static_slice import pad, slice_p
-from phalanx.lax.optimization_barrier import optimization_barrier
 from phalanx.partitioner.dim_sharding import (
     DimSharding,
     find_dim_sharding,
@@ -39,7 +37,7 @@ from phalanx.partitioner.dim_sharding import (
     separate_fill,
 )
 from phalanx.partitioner.per_shard import lower_per_shard
-from phalanx.partitioner.window_rules import EvenWindows, find_even_windows
+from phalanx.partitioner.window_rules import EvenWindows, cut_to, fill_shards, find_even_windows
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext, sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, PartitionSpec
@@ -117,10 +115,8 @@ def _convolve_even_windows(
     shape = ctx.aval_out.shape
 
     def convolve(x: Array, w: Array) -> Any:
-        # Behind a barrier: XLA would fold the padding into that of the windows.
-        x = optimization_barrier(pad(x, np.zeros((), x.dtype), [(0, more.get(d, 0), 0) for d in range(x.ndim)]))
-        y = primitive(x, w, **c._replace(padding=padding)._asdict())
-        return slice_p(y, starts=(0,) * y.ndim, stops=shape, strides=None)
+        y = primitive(fill_shards(x, np.zeros((), x.dtype), more), w, **c._replace(padding=padding)._asdict())
+        return cut_to(y, shape)
 
     return ctx.inline(convolve, x, w)  # the rule is applied to the even windows, too, and finds them even
 

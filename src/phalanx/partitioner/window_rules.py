@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,6 +97,19 @@ def find_even_windows(
     return EvenWindows(even - n, high) if high >= 0 and is_active("uneven_windows") else None
 
 
+def fill_shards(x: Array, fill: Any, more: Mapping[int, int]) -> Any:
+    """`x` with elements of value `fill` added at the end of dimensions, by their numbers, so that shards are even.
+
+    Behind a barrier, since XLA would fold them into the padding of windows, and read beyond the shards.
+    """
+    return optimization_barrier(pad(x, fill, [(0, more.get(d, 0), 0) for d in range(x.ndim)]))
+
+
+def cut_to(y: Array, shape: Sequence[int]) -> Any:
+    """The leading elements of `y`: a result without the elements that belong to added ones."""
+    return slice_p(y, starts=(0,) * y.ndim, stops=tuple(shape), strides=None)
+
+
 def _find_even_windows(ctx: LoweringContext, x: ir.Value, window: dict[str, Any]) -> dict[int, EvenWindows]:
     shape, out = ctx.avals_in[0].shape, ctx.avals_out[0].shape
     if not ctx.module.has_uneven or not is_constant_shape((*shape, *out)):
@@ -126,13 +139,11 @@ def _reduce_even_windows(
 
     def reduce(x: Array, *initial: Array) -> Any:
         fill = initial[0] if initial else np.asarray(type(primitive).identity(x.dtype)).astype(x.dtype)  # type: ignore[attr-defined]
-        # Behind a barrier, since XLA would fold the padding into that of the windows, and read beyond the shards. And
-        # before it, since it fills the shards of one array once for all paddings, whatever their values.
-        x = optimization_barrier(x)
-        x = optimization_barrier(pad(x, fill, [(0, even[d].more if d in even else 0, 0) for d in range(x.ndim)]))
+        # A barrier here, too: XLA fills the shards of one array once for all paddings, whatever their values.
+        x = fill_shards(optimization_barrier(x), fill, {d: e.more for d, e in even.items()})
         y = primitive(x, *initial, **params | {"padding": padding})
         (y,) = y if primitive.multiple else (y,)
-        return slice_p(y, starts=(0,) * y.ndim, stops=out.shape, strides=None)
+        return cut_to(y, out.shape)
 
     return ctx.inline(reduce, *args)  # the rule is applied to the even windows, too, and finds them even
 
@@ -147,18 +158,13 @@ def lower_cumulative(ctx: LoweringContext, primitive: Cumulative, x: ir.Value, *
         return primitive.lower(ctx, x, dim=dim, reverse=reverse)
 
     fill = np.asarray(type(primitive).initial(aval.dtype)).astype(aval.dtype)
-    widths = [(0, more if d == dim else 0, 0) for d in range(aval.ndim)]
-    even = aval.with_shape(tuple([n + high for n, (_, high, _) in zip(aval.shape, widths, strict=True)]))
+    even = aval.with_shape(tuple([n + (more if d == dim else 0) for d, n in enumerate(aval.shape)]))
     # Reductions in both directions share the filled operand, which XLA may gather.
     key = ir.InsertionPoint.current.block, x, dim, fill.tobytes()
     if key not in ctx.module.filled:
-        (ctx.module.filled[key],) = ctx.inline(
-            lambda x: optimization_barrier(pad(optimization_barrier(x), fill, widths)), x
-        )
+        (ctx.module.filled[key],) = ctx.inline(lambda x: fill_shards(optimization_barrier(x), fill, {dim: more}), x)
     x = ctx.module.filled[key]
-    accumulate = lambda x: slice_p(
-        primitive(x, dim=dim, reverse=reverse), starts=(0,) * aval.ndim, stops=aval.shape, strides=None
-    )
+    accumulate = lambda x: cut_to(primitive(x, dim=dim, reverse=reverse), aval.shape)
     return ctx.inline(accumulate, x, avals=[even])
 
 

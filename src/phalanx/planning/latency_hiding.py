@@ -15,8 +15,7 @@ from collections.abc import Callable
 from phalanx.engine.hlo_collectives import KINDS
 from phalanx.engine.hlo_instructions import Computation
 
-# What needs no kernel.
-_NAMING = frozenset("bitcast constant get-tuple-element parameter tuple".split())
+_WITHOUT_KERNEL = frozenset("bitcast constant get-tuple-element parameter tuple".split())
 _STEP = 1e-6  # between the ends of a kernel and of one that reads its result, in seconds
 
 
@@ -101,7 +100,7 @@ class _Schedule:
     def _release(self, name: str) -> None:
         """Note that an instruction has its place, before which its operands can have theirs."""
         of = self._computation[name]
-        if of.opcode not in _NAMING and of.opcode not in KINDS:
+        if of.opcode not in _WITHOUT_KERNEL and of.opcode not in KINDS:
             self._time += self._seconds(name, self._computation)
         del self._readers[name]
         for x in self._operands[name]:
