@@ -388,9 +388,11 @@ def test_an_interrupt_while_candidates_are_compiled_ends_their_compilers(interru
 
     def compile_and_interrupt(lowered, topology, on_start):
         def started(child):
+            child.send_signal(signal.SIGSTOP)  # so that it cannot end by itself before the interrupt is handled
             children.append(child)
             on_start(child)
-            interrupt()
+            if child is children[0]:  # a second interrupt might come after the first one was handled
+                interrupt()
 
         return compile_offline(lowered, topology, started)
 
