@@ -101,6 +101,12 @@ def jit_takes_host_values_only_under_trivial_shardings():
     _same(phalanx.jit(lambda x, y: x + y, out_shardings=X)(_put(A), np.float32(1)), A + 1)
     _same(phalanx.jit(lambda x: x + 1, in_shardings=R, out_shardings=X)(A), A + 1)
     _same(phalanx.jit(lambda x: x + 1, in_shardings=X, out_shardings=X)(jnp.asarray(A)), A + 1)
+    compiled = phalanx.jit(lambda x: x + 1, in_shardings=X).lower(phalanx.ShapeDtypeStruct(A.shape, A.dtype)).compile()
+    for _ in range(3):
+        with pytest.raises(
+            phalanx.errors.ShardingError, match="^call of compiled <lambda>, argument x: .*a NumPy array"
+        ):
+            compiled(A)
     with pytest.raises(phalanx.errors.ShardingError) as caught:
         phalanx.jit(lambda x: x + 1, in_shardings=X)(A)
     assert str(caught.value) == (
@@ -334,6 +340,10 @@ def nans_are_found():
         _same(phalanx.jit(lambda x: x + 1)(_put(A)) + 1.0, A + 2)
         with pytest.raises(FloatingPointError, match="nan"):
             jnp.log(_put(A - 1e3))
+        last = _put(np.where(np.arange(8)[:, None] == 7, -1, A))  # a shard of one process only
+        for f in (jnp.log, phalanx.jit(lambda x: jnp.log(x) * 2)):
+            with pytest.raises(FloatingPointError, match=r"^invalid value \(nan\) encountered in log$"):
+                f(last)
 
 
 def callbacks_run_on_one_process():
@@ -344,6 +354,15 @@ def callbacks_run_on_one_process():
     f(_put(A)).block_until_ready()
     phalanx.effects_barrier()
     assert seen == ([A.sum()] if OWN == 0 else [])
+
+
+def eager_callbacks_run_on_one_process():
+    seen = []
+    phalanx.debug.callback(lambda v: seen.append(v.tolist()), _put(A))
+    assert seen == ([A.tolist()] if OWN == 0 else [])
+    double = lambda v: np.asarray(v) * 2 + OWN
+    _same(phalanx.pure_callback(double, phalanx.typeof(_put(A)), _put(A)), A * 2)
+    _same(phalanx.pure_callback(double, phalanx.ShapeDtypeStruct((), np.float32), _put(A).sum()), A.sum() * 2)
 
 
 def callbacks_in_shard_map_see_the_devices_of_their_process():

@@ -135,6 +135,26 @@ def test_a_three_dimensional_reshard_builds_no_replica(mesh):
     assert is_placed(moved, value, target)
 
 
+UNEVEN_MOVES = [
+    (P(("x", "y")), P(None, "x")),
+    (P(("y", "x")), P(None, "y")),
+    (P(None, ("x", "y")), P("x")),
+    (P(None, "y"), P(("x", "y"))),
+    (P("x", "y"), P(("y", "x"))),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), UNEVEN_MOVES, ids=str)
+@pytest.mark.parametrize("order", [1, -1], ids=["in one order", "backwards"])
+def test_resharding_uneven_parts_sends_no_more_than_a_part(mesh, before, after, order):
+    """XLA by itself gathers the whole array where it is padded or cut."""
+    shape, other = (201, 203), Mesh(mesh.devices[::order], mesh.axis_names)
+    held, wanted = NamedSharding(mesh, before), NamedSharding(other, after)
+    part = max(math.prod(s.shard_shape(s.padded_shape(shape))) * 4 for s in (held, wanted))
+    found = list_collectives(compiled(held, wanted, shape))
+    assert found and all(c.bytes <= part * 1.05 for c in found), (part, found)  # padded for both ends
+
+
 @pytest.mark.parametrize("shape", [(32, 32), (8, 12), (8, 8), (4, 2), (32, 8, 3), (24, 8), (8, 8, 3)], ids=str)
 def test_resharding_in_slices_keeps_the_values(mesh, shape):
     value = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)

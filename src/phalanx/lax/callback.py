@@ -104,8 +104,15 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         return ShardingRule(rule.operands, rule.results, whole=rule.whole, resized=gathered)
 
     def run(
-        self, *args: Any, function: Callable, results: tuple, effect: Effect | None, caller: Caller, **_: Any
+        self, *args: Any, function: Callable, results: tuple, effect: Effect | None, caller: Caller, **params: Any
     ) -> list:
+        if any(type(x) is Array and not x.is_fully_addressable for x in args):
+            # As part of a program: one of the processes makes the call, with the whole arrays.
+            given = {"function": function, "results": results, "effect": effect, "caller": caller, **params}
+            out = self.evaluate(*args, **given)
+            if effect is not None:
+                effects_barrier()
+            return list(out)
         # Outside of a trace a call happens at once, so ordered calls of programs that are still running must finish
         # first.
         if effect is not None and effect.ordered:

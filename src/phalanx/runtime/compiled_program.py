@@ -684,8 +684,29 @@ def plan_transfers(types: Sequence[ArrayType], lowered: LoweredProgram, name_of:
     Raises:
       ShardingError: an argument on the host is to be split over the devices of several processes.
     """
+    check_split_values(types, lowered, name_of)
+    return [
+        (i, ArrayType(t.aval, s, True, layout), transfer.put_typed if i in lowered.donated else transfer.put_shared)
+        for i, (t, s, layout) in enumerate(zip(types, lowered.in_shardings, lowered.layouts[0], strict=True))
+        if (t.sharding is not s and (t.sharding is None or t.sharding.canonical is not s.canonical))
+        or t.layout != layout
+    ]
+
+
+def check_split_values(types: Sequence[ArrayType], lowered: LoweredProgram, name_of: Callable[[int], str]) -> None:
+    """Refuse host values whose sharding splits them over the devices of several processes.
+
+    Each process may have its own part of the value, or the whole: the program cannot know.
+
+    Args:
+      types: the types of the arguments.
+      lowered: the program.
+      name_of: the user's name for argument `i`.
+
+    Raises:
+      ShardingError: an argument is such a value.
+    """
     for i, (t, s) in enumerate(zip(types, lowered.in_shardings, strict=True)):
-        # Each process may have its own part of the value, or the whole: the program cannot know.
         if t.sharding is None and not (s.is_fully_addressable or s.is_fully_replicated):
             raise ShardingError(
                 name_of(i),
@@ -694,12 +715,6 @@ def plan_transfers(types: Sequence[ArrayType], lowered: LoweredProgram, name_of:
                 fix="make the array with phalanx.device_put (from the whole value), make_array_from_process_local_data "
                 "(from the part of this process) or make_array_from_callback",
             )
-    return [
-        (i, ArrayType(t.aval, s, True, layout), transfer.put_typed if i in lowered.donated else transfer.put_shared)
-        for i, (t, s, layout) in enumerate(zip(types, lowered.in_shardings, lowered.layouts[0], strict=True))
-        if (t.sharding is not s and (t.sharding is None or t.sharding.canonical is not s.canonical))
-        or t.layout != layout
-    ]
 
 
 def transfer_arguments(args: Sequence[Any], moves: list) -> list[Array]:

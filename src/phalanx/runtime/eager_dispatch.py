@@ -25,6 +25,7 @@ from phalanx.core import (
     leak_error,
     trace_to_jaxpr,
 )
+from phalanx.engine import client
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
 from phalanx.runtime.transfer import scalar_array
@@ -112,20 +113,39 @@ def check_values(name: str, out: list[Array]) -> list[Array]:
     Raises:
       FloatingPointError: a result has a NaN or an infinity, and the option forbids it.
     """
-    for x in out if current_scope().context.debug_nans or current_scope().context.debug_infs else ():
-        kind = getattr(x.dtype, "kind", "")
-        if kind not in "fcV":
-            continue
-        # Each process checks the shards that it holds.
-        held = [x] if x.is_fully_addressable else [shard.data for shard in x.addressable_shards]
-        values = [np.asarray(part).astype(np.complex64 if kind != "c" else x.dtype) for part in held]
-        for is_checked, found, text in (
-            (current_scope().context.debug_nans, np.isnan, "nan"),
-            (current_scope().context.debug_infs, np.isinf, "inf"),
-        ):
-            if is_checked and any(found(value).any() for value in values):
-                raise FloatingPointError(f"invalid value ({text}) encountered in {name}")
+    context = current_scope().context
+    if not (context.debug_nans or context.debug_infs):
+        return out
+    found = next(filter(None, [_find_refused(x, context) for x in out]), "")
+    found = _join_processes(name, out, found)
+    if found:
+        raise FloatingPointError(f"invalid value ({found}) encountered in {name}")
     return out
+
+
+def _find_refused(x: Array, context: Any) -> str:
+    """The value that the options refuse and a shard of this process holds: "nan", "inf" or ""."""
+    kind = getattr(x.dtype, "kind", "")
+    if kind not in "fcV":
+        return ""
+    held = [x] if x.is_fully_addressable else [shard.data for shard in x.addressable_shards]
+    values = [np.asarray(part).astype(np.complex64 if kind != "c" else x.dtype) for part in held]
+    if context.debug_nans and any(np.isnan(value).any() for value in values):
+        return "nan"
+    return "inf" if context.debug_infs and any(np.isinf(value).any() for value in values) else ""
+
+
+def _join_processes(name: str, out: list[Array], found: str) -> str:
+    """What one of the processes has found in its shards, so that all of them raise, or none does."""
+    shared = next((x for x in out if not x.is_fully_addressable), None)
+    coordinator = client.coordinator()
+    if shared is None or coordinator is None:
+        return found
+    processes = sorted({device.process_index for device in shared.sharding.device_set})
+    if coordinator.process_id not in processes:
+        return found
+    among = None if len(processes) == coordinator.num_processes else processes
+    return next(filter(None, coordinator.exchange(f"the check of {name} for NaNs", found, among=among)), "")
 
 
 eager.provide(run=run, compile_and_run=compile_and_run)

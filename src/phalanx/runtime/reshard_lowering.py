@@ -88,8 +88,12 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
         if padded.shape == aval.shape:
             x = _emit_reshard(ctx, x, aval, sharding)
         else:
-            x = _emit_reshard(ctx, add_padding(ctx, x, aval.shape, padded), padded, sharding)
-            x = remove_padding(x, aval.shape)
+            x = add_padding(ctx, x, aval.shape, padded)
+            # Otherwise Shardy may let XLA reshard, by way of a replica, where the value is padded or cut.
+            if held is not None:
+                x = sdy.ShardingConstraintOp(x, sdy_sharding(module, held, aval.ndim)).result
+            x = _emit_reshard(ctx, x, padded, sharding)
+            x = remove_padding(sdy.ShardingConstraintOp(x, attribute).result, aval.shape)
     x = sdy.ShardingConstraintOp(x, attribute).result
     if not isinstance(sharding, NamedSharding) or (
         isinstance(sharding.mesh, Mesh) and not sharding.spec.has_unconstrained

@@ -34,6 +34,7 @@ from phalanx.core import (
 )
 from phalanx.engine import Cache, Device, api_boundary, cache, client, hide_frames, mark_api_boundary, monitoring
 from phalanx.runtime import (
+    Array,
     ArrayType,
     compiled_program,
     concrete_type,
@@ -345,7 +346,8 @@ class Jit:
         try:
             eager_dispatch.check_values(self._name, out)
         except FloatingPointError:
-            leaves = [transfer.put(x) for x in call.leaves]  # Python's arithmetic would raise ZeroDivisionError.
+            # Python's arithmetic would raise ZeroDivisionError.
+            leaves = [x if type(x) is Array else transfer.put(x) for x in call.leaves]
             if not any(x.is_deleted() for x in leaves):
                 args, kwargs = call.rebuild(leaves)
                 with disable_jit(True):

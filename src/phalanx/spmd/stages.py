@@ -707,6 +707,8 @@ class Compiled(_LaterStage):
         given, avals, lowered = call.leaves, traced.program.in_avals, self.program.lowered
         if self.refs is not None:
             given, avals = self.refs.read(given), self.refs.jaxpr.in_avals
+        types = [*map(concrete_type, given)]
+        compiled_program.check_split_values(types, lowered, self._argument_name(call))
         is_compared = current_scope().context.debug_compare_host_values
         if is_compared:
             wanted = dict(enumerate(lowered.in_shardings))
