@@ -454,6 +454,20 @@ def values_of_one_process_are_broadcast():
         multihost_utils.broadcast_one_to_all(OWN, is_source=True)
 
 
+def pytrees_that_differ_between_processes_are_not_gathered():
+    ours = {"a": 1, "b": 2} if OWN == 0 else {"a": 1, "c": 2}
+    mine, theirs = (
+        ("['b']", "['c'] of int64[] in process 1") if OWN == 0 else ("['c']", "['b'] of int64[] in process 0")
+    )
+    for name in ("process_allgather", "broadcast_one_to_all"):
+        with pytest.raises(phalanx.errors.ShapeError) as caught:
+            getattr(multihost_utils, name)(ours)
+        assert str(caught.value) == (
+            f"{name}: expected pytrees of the same structure, shapes and dtypes in all processes, here {mine} of int64[], "
+            f"got {theirs}.\n  Fix: pad the values to one shape, and give the pytrees the same leaves."
+        )
+
+
 def processes_wait_for_each_other_at_the_same_place():
     multihost_utils.sync_global_devices("here")
     with pytest.raises(phalanx.errors.ProgramMismatchError) as caught:

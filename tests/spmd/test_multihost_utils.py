@@ -52,6 +52,16 @@ def test_random_keys_stay_random_keys():
         np.testing.assert_array_equal(phalanx.random.key_data(found).reshape(-1), words)
 
 
+def test_objects_are_refused():
+    for name in ("process_allgather", "broadcast_one_to_all", "assert_equal"):
+        with pytest.raises(ArgumentTypeError) as error:
+            getattr(multihost_utils, name)({"a": 1, "b": slice(3)})
+        assert str(error.value) == (
+            f"{name}: expected numbers, strings or arrays of them, got slice(None, 3, None).\n"
+            "  Fix: pass pickle.dumps(x) as a NumPy array."
+        )
+
+
 def test_synchronization_of_one_process_succeeds():
     assert multihost_utils.sync_global_devices("init") is None
     assert multihost_utils.assert_equal({"config": X}, "configurations differ") is None

@@ -8,6 +8,7 @@ process may call them, too.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,7 +26,6 @@ from phalanx.core import (
     state,
 )
 from phalanx.engine import Device, buffers, client, guard_namespace as _guard
-from phalanx.engine.coordination import Coordinator
 from phalanx.lax.prng.key_words import random_wrap_p
 from phalanx.runtime import Array, ArrayType, transfer
 from phalanx.runtime.process_comparison import compare_over_processes, host_value
@@ -33,7 +33,7 @@ from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd import device_put
 from phalanx.spmd.jit import jit
 from phalanx.spmd.make_array import assemble_array
-from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path, tree_unflatten
 from phalanx.typing import ArrayLike, PyTree
 
 
@@ -50,7 +50,8 @@ def process_allgather(in_tree: PyTree, tiled: bool = False) -> Any:
       the processes.
 
     Raises:
-      ShapeError: the shapes or dtypes differ between processes.
+      ShapeError: the structures, shapes or dtypes differ between processes.
+      ArgumentTypeError: a leaf is no value that bytes can represent.
       ShardingError: an array over several processes is to be stacked.
 
     Examples:
@@ -59,12 +60,12 @@ def process_allgather(in_tree: PyTree, tiled: bool = False) -> Any:
       >>> process_allgather(np.ones((4, 2))).shape
       (1, 4, 2)
     """
-    leaves, tree = tree_flatten(in_tree)
+    pairs, tree = tree_flatten_with_path(in_tree)
+    leaves = [x for _, x in pairs]
     what, coordinator = "process_allgather", client.coordinator()
     values = [host_value(_replicate(x, tiled)) if _is_global(x) else _host_value(x, what) for x in leaves]
     local = [i for i, x in enumerate(leaves) if not _is_global(x)]
-    if coordinator is not None:
-        _compare_shapes(what, [(leaves[i], values[i]) for i in local], coordinator)
+    _compare_types(what, [(keystr(pairs[i][0]), leaves[i]) for i in local], [values[i] for i in local])
     for i in local:
         value = values[i]
         if coordinator is None:
@@ -87,14 +88,15 @@ def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> Any:
       The pytree with NumPy arrays, and with arrays of keys for those.
 
     Raises:
-      ArgumentTypeError: no process is the source, or several are.
-      ShapeError: the shapes or dtypes differ between processes.
+      ArgumentTypeError: no process is the source, or several are; a leaf is no value that bytes can represent.
+      ShapeError: the structures, shapes or dtypes differ between processes.
 
     Examples:
       >>> broadcast_one_to_all({"seed": 7})
       {'seed': array(7)}
     """
-    leaves, tree = tree_flatten(in_tree)
+    pairs, tree = tree_flatten_with_path(in_tree)
+    leaves = [x for _, x in pairs]
     values = [_host_value(x, "broadcast_one_to_all") for x in leaves]
     coordinator = client.coordinator()
     is_first = coordinator is None or coordinator.process_id == 0
@@ -109,7 +111,7 @@ def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> Any:
             fix="leave is_source out, or pass is_source=process_index() == 0",
         )
     if coordinator is not None:
-        _compare_shapes("broadcast_one_to_all", list(zip(leaves, values, strict=True)), coordinator)
+        _compare_types("broadcast_one_to_all", [(keystr(path), x) for path, x in pairs], values)
         select = jit(
             lambda stacks: [rows[sources[0]] for rows in stacks], out_shardings=_over_processes(PartitionSpec())
         )
@@ -390,23 +392,31 @@ def _stack_bytes(value: np.ndarray) -> Array:
     return assemble_array([placed], ArrayType(placed.aval.with_shape((sharding.num_devices, row.size)), sharding, True))
 
 
-def _compare_shapes(what: str, values: Sequence[tuple[Any, np.ndarray]], coordinator: Coordinator) -> None:
-    """Compare shapes and dtypes, before a program with other ones could end the process in its collectives.
+def _compare_types(what: str, pairs: Sequence[tuple[str, Any]], values: Sequence[np.ndarray]) -> None:
+    """Compare structures, shapes and dtypes, before a program with other ones could end the process in its collectives.
 
     Args:
       what: the operation.
-      values: leaves and their values on the host.
-      coordinator: the connection to the other processes.
+      pairs: the names of the leaves, and the leaves.
+      values: their values on the host.
     """
-    ours = ", ".join(_describe(leaf if _holds_keys(leaf) else value) for leaf, value in values)
-    for process, theirs in enumerate(coordinator.exchange(what, ours)):
-        if theirs != ours:
-            raise ShapeError(
-                what,
-                expected=f"values of the same shapes and dtypes in all processes, here {ours}",
-                got=f"{theirs} in process {process}",
-                fix="pad the values to one shape",
-            )
+    coordinator = client.coordinator()
+    if coordinator is None:
+        return
+    ours = [
+        f"{name or 'a value'} of {_describe(leaf if _holds_keys(leaf) else value)}"
+        for (name, leaf), value in zip(pairs, values, strict=True)
+    ]
+    for process, text in enumerate(coordinator.exchange(what, json.dumps(ours))):
+        # A tree with another number of leaves differs from this one at the first leaf that only one of them has.
+        for mine, theirs in zip([*ours, "no further leaf"], [*json.loads(text), "no further leaf"], strict=False):
+            if mine != theirs:
+                raise ShapeError(
+                    what,
+                    expected=f"pytrees of the same structure, shapes and dtypes in all processes, here {mine}",
+                    got=f"{theirs} in process {process}",
+                    fix="pad the values to one shape, and give the pytrees the same leaves",
+                )
 
 
 def _describe(x: Any) -> str:
@@ -415,7 +425,15 @@ def _describe(x: Any) -> str:
 
 def _host_value(x: ArrayLike, what: str) -> np.ndarray:
     _check_concrete(x, what)
-    return host_value(x)
+    value = host_value(x)
+    if value.dtype.hasobject:
+        raise ArgumentTypeError(
+            what,
+            expected="numbers, strings or arrays of them",
+            got=repr(x),
+            fix="pass pickle.dumps(x) as a NumPy array",
+        )
+    return value
 
 
 def _holds_keys(x: Any) -> bool:
