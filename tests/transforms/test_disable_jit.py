@@ -87,3 +87,16 @@ def test_a_loop_under_disable_jit_does_not_change_numpy_arrays_of_its_caller():
     with phalanx.disable_jit():
         assert [float(x) for x in loop()] == [4.0, 10.0]
     assert [float(x) for x in loop()] == [4.0, 10.0] and start == 1
+
+
+def test_while_loop_under_disable_jit_carries_arrays():
+    seen = []
+
+    def body(carry):
+        seen.append(carry)
+        return carry[0] + 1, 5
+
+    with phalanx.disable_jit():
+        out = lax.while_loop(lambda carry: carry[0] < 2, body, (0, 3))
+    assert all(isinstance(x, phalanx.Array) and x.weak_type for carry in [*seen, out] for x in carry)
+    assert [tuple(map(int, carry)) for carry in [*seen, out]] == [(0, 3), (1, 5), (2, 5)]

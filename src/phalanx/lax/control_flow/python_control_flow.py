@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from phalanx.core import Tracer, get_aval, state
+from phalanx.core import Ref, Tracer, get_aval, state
 from phalanx.lax.indexing.static_slice import index_in_dim
 from phalanx.lax.shape import reshape
 from phalanx.lax.shape.concatenate import concatenate
-from phalanx.runtime import transfer
+from phalanx.runtime import Array, transfer
 from phalanx.tree import tree_flatten, tree_map, tree_unflatten
 
 
@@ -35,10 +33,17 @@ def scan_in_python(f: Callable, carry: Any, xs: Any, size: int, reverse: bool) -
 
 
 def while_in_python(cond_fun: Callable, body_fun: Callable, carry: Any, goes_on: Any) -> Any:
-    """`while_loop`; `goes_on` is the condition for the initial carry."""
-    # A body may change a NumPy array in place, which may also be in another place of the carry, or the caller's.
-    carry = tree_map(lambda x: transfer.put(x) if isinstance(x, np.ndarray) else x, carry)
+    """`while_loop`; `goes_on` is the condition for the initial carry.
+
+    The functions see arrays, as in a compiled loop: never Python scalars, nor NumPy arrays, which a body could change
+    in place and which may also be in another place of the carry, or the caller's.
+    """
+    carry = _as_arrays(carry)
     while goes_on:
-        carry = body_fun(carry)
+        carry = _as_arrays(body_fun(carry))
         goes_on = cond_fun(carry)
     return carry
+
+
+def _as_arrays(carry: Any) -> Any:
+    return tree_map(lambda x: x if isinstance(x, Array | Tracer | Ref) else transfer.put(x), carry)
