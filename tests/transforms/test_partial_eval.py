@@ -91,6 +91,27 @@ def test_policies_choose_the_residuals():
             np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-6)
 
 
+def test_policies_decide_inside_calls_whose_operands_are_known():
+    """Such a call was recomputed as a whole, so that its cosine was, too."""
+
+    @phalanx.custom_jvp
+    def sin(x):
+        return jnp.sin(x)
+
+    @sin.defjvp
+    def sin_jvp(primals, tangents):
+        y, slope = phalanx.jit(lambda x: (jnp.sin(x), jnp.cos(x)))(*primals)
+        return y, slope * tangents[0]
+
+    def repeat(x):
+        return phalanx.lax.scan(lambda c, _: (sin(c), None), x, length=3)[0]
+
+    f = phalanx.checkpoint(repeat, policy=lambda primitive, *_, **__: primitive.name == "cos")
+    linear = str(phalanx.make_jaxpr(phalanx.linearize(f, 2.0)[1])(1.0))
+    assert " cos " not in linear and " sin " not in linear
+    np.testing.assert_allclose(phalanx.grad(f)(2.0), phalanx.grad(repeat)(2.0), rtol=1e-6)
+
+
 def test_dead_code_elimination_descends_into_calls():
     from phalanx.core.jaxpr import dce_jaxpr
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from phalanx.core import Eqn, Jaxpr, Ref, get_aval, state, trace_to_jaxpr
-from phalanx.transforms import AxisData, PartialEvalCall, batch_jaxpr, front_dims
+from phalanx.transforms import AxisData, Division, PartialEvalCall, Policy, batch_jaxpr, front_dims
 
 
 class CustomVJPForward(PartialEvalCall, name="custom_vjp_fwd"):
@@ -25,6 +25,12 @@ class CustomVJPForward(PartialEvalCall, name="custom_vjp_fwd"):
         self, params: dict, jaxpr: Jaxpr, ins: Sequence[Any], outs: Sequence[Any], transform: str
     ) -> dict:
         return {"jaxpr": jaxpr, "fun": None}  # only `batch_axis` keeps the function
+
+    def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division | None:
+        # With known operands the call stays whole, so that the function can take its place.
+        if params["fun"] is not None and not any(unknown):
+            return None
+        return super().divide(params, unknown, policy)
 
     def batch_axis(
         self, axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, fun: Jaxpr | None

@@ -341,7 +341,7 @@ class PartialEvalCall(TransformedCall, DivisibleCall):
             return trace.record(self, args, params)
         return super().partial_eval(trace, args, params)
 
-    def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division:
+    def divide(self, params: dict, unknown: Sequence[bool], policy: Policy) -> Division | None:
         parts = self.partial_eval_parts(params, unknown, policy)
         ins, outs = self.input_output_options(params)
         between = [None] * len(parts.residuals)

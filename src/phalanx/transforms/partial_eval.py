@@ -193,18 +193,24 @@ class _PartialEvaluator:
     def assign(self, eqn: Eqn) -> None:
         """Give one equation to the known jaxpr, the unknown jaxpr, or both."""
         is_unknown = [type(a) is not Literal and a in self.unknown for a in eqn.invars]
-        if not any(is_unknown):
-            self.known_eqns.append(eqn)
-            verdict = self._may_save(eqn)
-            if isinstance(verdict, Offloadable):
-                self._offload(eqn, verdict)
-            elif not verdict:  # recomputed in the unknown jaxpr
-                self._assign_unknown(eqn, known=set(eqn.outvars))
-            return
-        # Some operands are known and some are not: a call-like equation may divide, any other one waits.
         rule = eqn.primitive.partial_eval_eqn
-        if rule is not None and not all(is_unknown):
+        if not any(is_unknown):
+            verdict = self._may_save(eqn)
+            if verdict or rule is None:
+                self.known_eqns.append(eqn)
+                if isinstance(verdict, Offloadable):
+                    self._offload(eqn, verdict)
+                elif not verdict:  # recomputed in the unknown jaxpr
+                    self._assign_unknown(eqn, known=set(eqn.outvars))
+                return
+            # A call that may not be saved as a whole is divided, so that the policy decides on the operations inside.
+        elif all(is_unknown):
+            rule = None
+        # Some operands are known and some are not: a call-like equation may divide, any other one waits.
+        if rule is not None:
             known, unknown, residuals = rule(eqn, is_unknown, self.policy)
+            if known is None and not any(is_unknown):  # a call that stays whole is computed twice
+                known = eqn
             self.known_eqns += [known] if known else []
             self.residuals.update(dict.fromkeys(residuals))
             self._assign_unknown(unknown, set(residuals), set(known.outvars) if known else set())
