@@ -93,6 +93,18 @@ def test_a_dataclass_with_listed_fields():
     assert tree.map(lambda x: x, State(1, "k", cache=7)) == State(1, "k", cache=0)
 
 
+def test_a_field_that_the_constructor_sets_must_be_dropped():
+    """It was dropped silently, with the value that a user had assigned."""
+
+    @dataclasses.dataclass
+    class Counted:
+        x: int
+        count: int = dataclasses.field(default=0, init=False)
+
+    tree_util.register_dataclass(Counted, drop_fields=["count"])
+    assert tree.leaves(Counted(1)) == [1]
+
+
 @dataclasses.dataclass
 class Two:
     x: int
@@ -111,7 +123,12 @@ class Two:
         (
             (Two, ["x", "y", "z"], []),
             "register_dataclass of Two: expected fields of the constructor only, got ['z'].\n"
-            "  Fix: remove 'z' from the lists.",
+            "  Fix: remove 'z' from the lists, or add them to drop_fields if the constructor sets them.",
+        ),
+        (
+            (Two,),
+            "register_dataclass of Two: expected fields of the constructor only, got ['late'].\n"
+            "  Fix: remove 'late' from the lists, or add them to drop_fields if the constructor sets them.",
         ),
         (
             (Two, ["x", "y"], ["y"]),

@@ -184,13 +184,15 @@ def register_dataclass(
       nodetype: a dataclass, or a class whose constructor takes the listed fields by keyword.
       data_fields: names of the fields that are children.
       meta_fields: names of the fields that are part of the structure; their values are hashable and comparable.
-      drop_fields: names of fields that are neither; unflattening uses their defaults.
+      drop_fields: names of fields that are neither; the constructor sets them when a value is rebuilt. A field that is
+        no argument of the constructor must be listed here.
 
     Returns:
       The class.
 
     Raises:
-      ArgumentError: a field is listed twice, missing or unknown, or the class is registered already.
+      ArgumentError: a field is listed twice, missing, unknown or no argument of the constructor, or the class is
+        registered already.
       ArgumentTypeError: one list of fields is given without the other, or neither for a class that is not a dataclass.
 
     Examples:
@@ -205,8 +207,9 @@ def register_dataclass(
       [((GetAttrKey(name='w'),), 1.0)]
     """
     _check_type("register_dataclass", nodetype)
-    data, meta = _fields(nodetype, data_fields, meta_fields)
-    _check_fields(nodetype, data, meta, set(drop_fields))
+    dropped = set(drop_fields)
+    data, meta = _fields(nodetype, data_fields, meta_fields, dropped)
+    _check_fields(nodetype, data, meta, dropped)
     _register("register_dataclass", pytree.registry.register_dataclass_node, nodetype, list(data), list(meta))
     return nodetype
 
@@ -250,7 +253,7 @@ def static(**kwargs: Any) -> Any:
 
 
 def _fields(
-    nodetype: type, data: Sequence[str] | None, meta: Sequence[str] | None
+    nodetype: type, data: Sequence[str] | None, meta: Sequence[str] | None, dropped: set[str]
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Complete the lists of fields from the declarations of a dataclass."""
     if data is not None and meta is not None:
@@ -269,8 +272,7 @@ def _fields(
             got=nodetype,
             fix="decorate the class with dataclasses.dataclass, or pass data_fields and meta_fields",
         )
-    # Only fields of the constructor: unflattening calls it, and the others are computed from these.
-    fields = [field for field in dataclasses.fields(nodetype) if field.init]
+    fields = [field for field in dataclasses.fields(nodetype) if field.name not in dropped]
     is_static = {field.name: bool(field.metadata.get("static", False)) for field in fields}
     return [name for name in is_static if not is_static[name]], [name for name in is_static if is_static[name]]
 
@@ -301,7 +303,8 @@ def _check_fields(nodetype: type, data: Sequence[str], meta: Sequence[str], drop
             where,
             expected="fields of the constructor only",
             got=unknown,
-            fix=f"remove {', '.join(map(repr, unknown))} from the lists",
+            fix=f"remove {', '.join(map(repr, unknown))} from the lists, or add them to drop_fields if the constructor"
+            " sets them",
         )
 
 
