@@ -80,7 +80,7 @@ def test_compiled_functions_take_and_return_layouts(sharding):
     assert compiled.output_formats.sharding == sharding
     shape = phalanx.eval_shape(fun, X)
     assert shape == fun.lower(X).out_info and shape.sharding == sharding
-    assert shape.format == Format(Layout((1, 0), ()), sharding)
+    assert shape.format == Format(COLUMNS, sharding)
     rows, columns = (phalanx.device_put(X, Format(layout, sharding)) for layout in (None, COLUMNS))
     for argument in (X, rows, columns):
         for _ in range(3):

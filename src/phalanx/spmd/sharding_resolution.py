@@ -39,6 +39,7 @@ from phalanx.runtime import (
 from phalanx.sharding import UNSPECIFIED, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from phalanx.spmd.call_arguments import CallArguments
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path, tree_leaves, tree_map
+from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
 
 
@@ -94,22 +95,25 @@ def declared_layouts(options: dict, args: tuple, kwargs: dict, out: PyTree, what
     """
 
     def layouts(which: str, tree: PyTree) -> tuple:
-        given, where = options[which], f"{what}, {which}"
-        leaves = tree_flatten_with_path(tree)[0]
-        if not any(isinstance(s, Format) for s in tree_leaves(given)):
-            return (None,) * len(leaves)
-        flat = broadcast_prefix(given, tree, what=where, is_leaf=lambda s: s is None, lists_as_tuples=True)
-        pairs = zip(flat, leaves, strict=True)
+        where = f"{what}, {which}"
         return tuple(
             [
-                s.resolve_layout(get_aval(leaf), f"{where}{keystr(path)}") if isinstance(s, Format) else None
-                for s, (path, leaf) in pairs
+                None if s is None else s.resolve_layout(get_aval(leaf), f"{where}{leaf_path(tree, i)}")
+                for i, (s, leaf) in enumerate(zip(broadcast_formats(options[which], tree, where), tree_leaves(tree)))
             ]
         )
 
     ins = (*layouts("in_shardings", args), *([None] * len(tree_leaves(kwargs))))
     outs = layouts("out_shardings", out)
     return None if all(layout is None for layout in (*ins, *outs)) else (ins, outs)
+
+
+def broadcast_formats(given: PyTree, tree: PyTree, what: str) -> list[Format | None]:
+    """The `Format` of each leaf of a tree among shardings that are a prefix of it; None for a leaf without one."""
+    if not any(isinstance(s, Format) for s in tree_leaves(given)):
+        return [None] * len(tree_leaves(tree))
+    flat = broadcast_prefix(given, tree, what=what, is_leaf=lambda s: s is None, lists_as_tuples=True)
+    return [s if isinstance(s, Format) else None for s in flat]
 
 
 class LeafShardings(tuple):

@@ -59,6 +59,7 @@ from phalanx.spmd.jit_primitive import Options
 from phalanx.spmd.ref_arguments import RefArguments
 from phalanx.spmd.sharding_resolution import (
     broadcast_declared_shardings,
+    broadcast_formats,
     declared_layouts,
     flatten_in_shardings,
     prefer_declared_shardings,
@@ -223,11 +224,13 @@ class Traced:
     @property
     def out_info(self) -> Any:
         """A `ShapeDtypeStruct` for each result, in the structure of the result."""
-        avals, options = self.program.out_avals, self.options
-        known: list[Any] = [s if isinstance(s, Sharding) else None for s in options.out_shardings]
-        if options.layouts is not None:
-            pairs = zip(options.layouts[1], known, strict=True)
-            known = [Format(layout, s) if isinstance(layout, Layout) else s for layout, s in pairs]
+        avals = self.program.out_avals
+        known: list[Any] = [s if isinstance(s, Sharding) else None for s in self.options.out_shardings]
+        out = tree_unflatten(self.out_tree, list(map(shape_of, avals)))
+        formats = broadcast_formats(self._settings["out_shardings"], out, f"{self.fun_name}, out_shardings")
+        for i, declared in enumerate(formats):
+            if declared is not None and isinstance(declared.layout, Layout):
+                known[i] = Format(declared.layout, known[i])
         leaves = [shape_of(a, s or a.type_sharding) for a, s in zip(avals, known, strict=True)]
         return tree_unflatten(self.out_tree, leaves)
 
