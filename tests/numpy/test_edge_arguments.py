@@ -198,3 +198,11 @@ def test_a_container_that_shows_the_attributes_of_its_array_is_an_operand():
     want = np.einsum("i,bij->bj", x, np.ones((3, 2, 2))) + 1
     np.testing.assert_array_equal(phalanx.vmap(apply, (None, 0))(x, jnp.ones((3, 2, 2))), want)
     assert phalanx.grad(lambda w: apply(x, w)[0])(jnp.eye(2)).tolist() == [[0.5, 0.0], [1.0, 0.5]]
+
+
+def test_a_range_that_counts_from_0_is_an_iota_where_the_dtype_holds_it():
+    assert "iota" in str(phalanx.make_jaxpr(lambda: jnp.arange(5.0))())
+    assert "iota" in str(phalanx.make_jaxpr(lambda: jnp.arange(5, dtype="bfloat16"))())
+    assert jnp.arange(0.0, 4.5).tolist() == [0, 1, 2, 3, 4]
+    # bfloat16 has 8 bits: above 256 the numbers are rounded as NumPy rounds them.
+    assert jnp.arange(300, dtype="bfloat16").tolist() == np.arange(300).astype(jnp.bfloat16).tolist()

@@ -161,7 +161,20 @@ def test_bodies_of_control_flow_are_scopes():
     } <= names
     remat = phalanx.grad(phalanx.checkpoint(lambda x: jnp.sin(jnp.sin(x))))
     text = phalanx.jit(remat).lower(1.0).as_text("hlo", debug_info=True)
-    assert "transpose(jvp(checkpoint))/rematted_computation/cos" in text
+    assert "transpose(jvp())/checkpoint/rematted_computation/cos" in text
+
+
+def test_a_transformation_ends_before_the_names_of_bodies():
+    def scopes(f, *args):
+        text = phalanx.jit(f).lower(*args).as_text("hlo", debug_info=True)
+        return set(re.findall('op_name="jit\\(.*?\\)/(.*?)"', text))
+
+    loop = lambda x: phalanx.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, x))[1]
+    assert {"vmap()/while/body/sin", "vmap()/while/cond/lt"} <= scopes(phalanx.vmap(loop), X)
+    choose = lambda x: phalanx.lax.cond(x.sum() > 1, jnp.sin, jnp.cos, x)
+    assert "jvp()/cond/branch_0_fun/sin" in scopes(lambda x: phalanx.jvp(choose, (x,), (x,))[1], X)
+    # Results that `vmap` moves or repeats belong to it.
+    assert "vmap()/transpose" in scopes(phalanx.vmap(jnp.sin, out_axes=1), X)
 
 
 def test_named_scopes_are_kept_by_derivatives_of_compiled_functions():

@@ -63,7 +63,7 @@ class NameStack(NamedTuple):
     """The names of the scopes around an operation, outermost first.
 
     Args:
-      stack: the names and transformations.
+      stack: the names and transformations; an empty name ends the transformation before it.
 
     Examples:
       >>> str(NameStack(("layer",)).extend("attention"))
@@ -107,7 +107,7 @@ class NameStack(NamedTuple):
                 names.append(f"{entry.name}({inner})")
             elif isinstance(entry, str):
                 names.append(entry)
-        return "/".join(reversed(names))
+        return "/".join([name for name in reversed(names) if name])
 
 
 class SourceInfo(NamedTuple):

@@ -118,7 +118,9 @@ class LoweringContext(OperationBuilder):
           The results as IR values.
         """
         eqn, scope = self.eqn, self.scope
-        self.scope = (*scope, *split_source(eqn.source)[1], *names)
+        # The empty name ends a transformation, so that it reads `vmap()/while/body`, as the equation does.
+        inside = ("", *names) if names else ()
+        self.scope = (*scope, *split_source(eqn.source)[1], *inside)
         out = lower_equations(self, program, dict(zip(program.invars, operands, strict=True)))
         self.eqn, self.scope = eqn, scope
         return out

@@ -363,12 +363,13 @@ def named_vmap(
                 out, dims_out = vmap_flat(function, leaves, in_dims, axis, name)
         result = tree_unflatten(function.out_tree, out)
         wanted = broadcast_prefix(out_axes, result, what=f"{where}, out_axes", is_leaf=lambda x: x is None)
-        moved = [
-            vector_space.sum(x, d)
-            if sum_match and want is None and d is not None
-            else _move_result(x, d, want, size, lambda i=i: f"{where}, out_axes for result{leaf_path(result, i)}")
-            for i, (x, d, want) in enumerate(zip(out, dims_out, wanted, strict=True))
-        ]
+        with enter_transform("vmap"):
+            moved = [
+                vector_space.sum(x, d)
+                if sum_match and want is None and d is not None
+                else _move_result(x, d, want, size, lambda i=i: f"{where}, out_axes for result{leaf_path(result, i)}")
+                for i, (x, d, want) in enumerate(zip(out, dims_out, wanted, strict=True))
+            ]
         result = tree_unflatten(function.out_tree, moved)
         return result if registered is None else registered.put_back(result)
 

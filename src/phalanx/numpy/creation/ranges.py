@@ -1,7 +1,7 @@
 """Evenly spaced numbers: `arange`, `linspace`, `logspace`, `geomspace`.
 
-The length of `arange` must be static. Integer ranges are an `iota` on the device; short floating-point ranges are
-computed by NumPy on the host, so that their rounding agrees with NumPy's.
+The length of `arange` must be static. Ranges that count 0, 1, 2, ... are an `iota` on the device; other short
+floating-point ranges are computed by NumPy on the host, so that their rounding agrees with NumPy's.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ def arange(
         )
     # As in NumPy, the length is computed in double precision.
     size = max(0, math.ceil((last - first) / distance))
-    if dtype.kind in "iu":
-        first, distance = int(first), int(distance)
-        out = iota(size, dtype) if (first, distance) == (0, 1) else _progression(size, first, distance, dtype)
+    if (first, distance) == (0, 1) and (dtype.kind in "iu" or _holds_integers(dtype, size)):
+        out = iota(size, dtype)
+    elif dtype.kind in "iu":
+        out = _progression(size, int(first), int(distance), dtype)
     elif state.trace is not None and size > 64:
         # A long range would be a large constant in the program. Short ones keep the rounding of NumPy.
         out = _progression(size, first, distance, dtype)
@@ -94,6 +95,11 @@ def arange(
         value = value if len(value) == size else first + distance * np.arange(size)
         out = as_array(np.asarray(value).astype(dtype))
     return place_output(out, where)
+
+
+def _holds_integers(dtype: np.dtype, size: int) -> bool:
+    """Whether a floating-point dtype represents 0, 1, ... size - 1 exactly."""
+    return dtypes.issubdtype(dtype, np.floating) and size <= 2 << dtypes.finfo(dtype).nmant
 
 
 def _concretize(x: Array, name: str) -> Any:
