@@ -64,22 +64,22 @@ class SymbolicZero(Zero):
     __slots__ = ()
 
 
-def zero_from_primal(x: PyTree, symbolic_zeros: bool = False) -> PyTree:
+def zero_from_primal(val: PyTree, symbolic_zeros: bool = False) -> PyTree:
     """The zero tangent of a primal value, or the tree of zero tangents of a tree of values.
 
     Args:
-      x: the value, or a tree of values.
+      val: the value, or a tree of values.
       symbolic_zeros: whether to return a `SymbolicZero` instead of an array of zeros.
 
     Returns:
-      The zero tangents, in the structure of `x`.
+      The zero tangents, in the structure of `val`.
 
     Examples:
       >>> float(zero_from_primal(2.0))
       0.0
     """
     make = (lambda zero: SymbolicZero(zero.aval)) if symbolic_zeros else instantiate
-    return tree_map(lambda leaf: make(Zero.like(leaf)), x)
+    return tree_map(lambda leaf: make(Zero.like(leaf)), val)
 
 
 class _Call:

@@ -19,11 +19,11 @@ from phalanx.sharding import Sharding
 _INKS = {"#000": "black", "#fff": "white"}  # as rich spells them
 
 
-def visualize_array_sharding(array: Array, **options: Any) -> None:
+def visualize_array_sharding(arr: Array, **options: Any) -> None:
     """Print a drawing of the shards of an array and the devices that hold them.
 
     Args:
-      array: an array. Inside `jit` the drawing shows the sharding that XLA chose, and is printed during compilation.
+      arr: an array. Inside `jit` the drawing shows the sharding that XLA chose, and is printed during compilation.
         Inside `shard_map` it shows that each device has a complete shard.
       **options: as for `visualize_sharding`.
 
@@ -35,10 +35,10 @@ def visualize_array_sharding(array: Array, **options: Any) -> None:
       │ CPU 0 │
       └───────┘
     """
-    if isinstance(array, Tracer):
-        inspect_sharding_p(array, observer=lambda shape, sharding: visualize_sharding(shape, sharding, **options))
+    if isinstance(arr, Tracer):
+        inspect_sharding_p(arr, observer=lambda shape, sharding: visualize_sharding(shape, sharding, **options))
     else:
-        visualize_sharding(array.shape, array.sharding, **options)
+        visualize_sharding(arr.shape, arr.sharding, **options)
 
 
 def visualize_sharding(

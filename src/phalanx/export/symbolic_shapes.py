@@ -17,11 +17,11 @@ from phalanx.tree import broadcast_prefix, keystr, tree_flatten_with_path, tree_
 from phalanx.typing import DimSize, DTypeLike, PyTree
 
 
-def is_symbolic_dim(dim: object) -> bool:
+def is_symbolic_dim(p: object) -> bool:
     """Whether a dimension is symbolic and not an int.
 
     Args:
-      dim: a dimension of a shape.
+      p: a dimension of a shape.
 
     Returns:
       A bool.
@@ -32,7 +32,7 @@ def is_symbolic_dim(dim: object) -> bool:
       >>> is_symbolic_dim(b), is_symbolic_dim(three)
       (True, False)
     """
-    return is_symbolic(dim)
+    return is_symbolic(p)
 
 
 def symbolic_dim_bounds(dimension: DimSize) -> tuple[float, float]:

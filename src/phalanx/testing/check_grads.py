@@ -26,7 +26,7 @@ _TOLERANCES = {"float64": 1e-6, "float32": 2e-2, "float16": 1e-1, "bfloat16": 2e
 
 @api_boundary
 def check_grads(
-    fun: Callable,
+    f: Callable,
     args: Sequence[Any],
     order: int,
     modes: Sequence[str] = ("fwd", "rev"),
@@ -37,7 +37,7 @@ def check_grads(
     """Compare the derivatives of a function with numerical differences.
 
     Args:
-      fun: a function of pytrees of arrays. Results that are not floating-point or complex are ignored.
+      f: a function of pytrees of arrays. Results that are not floating-point or complex are ignored.
       args: the arguments, at a point where the function is smooth. Only floating-point and complex leaves are varied.
       order: the highest order of derivatives to check, at least 1.
       modes: "fwd" to check forward mode, "rev" to check reverse mode.
@@ -75,7 +75,7 @@ def check_grads(
     xs, fill = select_argnums(tuple(leaves), varied)
 
     def flat(*xs: Any) -> list:
-        return list(filter(_is_inexact, tree_leaves(fun(*tree_unflatten(tree, fill(xs))))))
+        return list(filter(_is_inexact, tree_leaves(f(*tree_unflatten(tree, fill(xs))))))
 
     _Checker(xs, atol, rtol, eps).check(flat, xs, order, modes)
 

@@ -260,11 +260,11 @@ def _map_blocks(f: Callable) -> Callable:
     return _map_elements(vmap(f))
 
 
-def sequential_vmap(fun: Callable) -> custom_vmap:
+def sequential_vmap(f: Callable) -> custom_vmap:
     """A function whose `vmap` is a sequential loop over the examples.
 
     Args:
-      fun: the function.
+      f: the function.
 
     Returns:
       A `custom_vmap` of the function.
@@ -274,7 +274,7 @@ def sequential_vmap(fun: Callable) -> custom_vmap:
       >>> phalanx.vmap(phalanx.custom_batching.sequential_vmap(lambda x: x * 2))(jnp.arange(3)).tolist()
       [0, 2, 4]
     """
-    function = custom_vmap(fun)
+    function = custom_vmap(f)
 
     @function.def_vmap
     def rule(axis_size: DimSize, in_batched: list, *args: PyTree) -> tuple:

@@ -670,37 +670,37 @@ def is_supported_dtype(dtype: DTypeLike) -> bool:
     return dtype.kind in "biufc" or dtype == dtypes.bfloat16
 
 
-def from_dlpack(x: ArrayLike, /, device: ShardingLike | None = None, copy: bool | None = None) -> Array:
+def from_dlpack(external_array: ArrayLike, device: ShardingLike | None = None, copy: bool | None = None) -> Array:
     """Convert an object that implements the DLPack protocol, without a copy where possible.
 
     Args:
-      x: an object with `__dlpack__` and `__dlpack_device__`.
+      external_array: an object with `__dlpack__` and `__dlpack_device__`.
       device: device or sharding on which to place the result.
-      copy: True to copy even if `x` is a Phalanx array.
+      copy: True to copy even if it is a Phalanx array.
 
     Returns:
-      An array with the elements of `x`.
+      An array with its elements.
 
     Raises:
-      ArgumentTypeError: `x` has no `__dlpack__`.
+      ArgumentTypeError: it has no `__dlpack__`.
 
     Examples:
       >>> import numpy as np
       >>> jnp.from_dlpack(np.arange(3.0, dtype="float32")).tolist()
       [0.0, 1.0, 2.0]
     """
-    if hasattr(x, "aval") and not copy and device is None:
-        return x  # type: ignore[return-value]
-    if not hasattr(x, "__dlpack__"):
+    if hasattr(external_array, "aval") and not copy and device is None:
+        return external_array  # type: ignore[return-value]
+    if not hasattr(external_array, "__dlpack__"):
         raise ArgumentTypeError(
             "from_dlpack",
             expected="an object with __dlpack__ and __dlpack_device__",
-            got=f"{x!r} of type {type(x).__name__}",
-            fix="convert x with phalanx.numpy.asarray",
+            got=f"{external_array!r} of type {type(external_array).__name__}",
+            fix="convert it with phalanx.numpy.asarray",
         )
-    if hasattr(x, "aval"):
-        return place_output(x.copy() if copy else x, device)
-    return place_output(as_array(np.from_dlpack(x)), device)
+    if hasattr(external_array, "aval"):
+        return place_output(external_array.copy() if copy else external_array, device)
+    return place_output(as_array(np.from_dlpack(external_array)), device)
 
 
 def place_output(x: Array, where: ArrayLike | None) -> Array:
