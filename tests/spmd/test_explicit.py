@@ -758,3 +758,14 @@ def test_a_spec_that_the_compiler_completed_has_no_trailing_none():
         constrained = phalanx.jit(lambda x: lax.with_sharding_constraint(x, P("y")))(x)
         assert constrained.sharding.spec == P(("x", "y"))
         assert phalanx.jit(lambda x: x * 2)(x).sharding.spec == P("x", None)
+
+
+def test_an_input_over_auto_axes_that_is_returned_keeps_its_mesh():
+    typed = make_mesh((2,), ("x",), AxisType.Explicit)
+    x = phalanx.device_put(X, NamedSharding(typed, P("x")))
+    auto = make_mesh((2,), ("x",), AxisType.Auto)
+    y = phalanx.device_put(X, NamedSharding(auto, P(None, "x")))
+    with use_mesh(typed):
+        kept_x, kept_y, new = phalanx.jit(lambda x, y: (x, y, y * 2))(x, y)
+    assert kept_x.sharding.mesh is typed and kept_y.sharding == y.sharding
+    assert new.sharding.mesh is typed

@@ -15,6 +15,7 @@ MAKERS = {
     "arange": lambda: jnp.arange(8),
     "array of NumPy values": lambda: jnp.array(ROW),
     "array of a list": lambda: jnp.asarray([1, 2]),
+    "reference": lambda: phalanx.new_ref(ROW),
     "Python scalar": lambda: jnp.asarray(3),
     "typed scalar": lambda: jnp.float32(3),
     "NumPy operand": lambda: jnp.sin(ROW),
@@ -38,7 +39,7 @@ def test_new_arrays_are_replicated_over_the_auto_mesh_of_set_mesh(name):
     with phalanx.set_mesh(mesh):
         made = MAKERS[name]()
         assert made.sharding.mesh is mesh and made.sharding.is_fully_replicated and made.committed
-    assert len(MAKERS[name]().devices()) == 1
+    assert len(MAKERS[name]().sharding.device_set) == 1
 
 
 @pytest.mark.parametrize("kinds", [AxisType.Explicit, (AxisType.Explicit, AxisType.Auto)])

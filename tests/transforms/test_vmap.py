@@ -151,3 +151,4 @@ def test_sum_match_sums_results_that_differ_where_out_axes_is_none():
     np.testing.assert_allclose(total, (A * 2).sum(0))
     assert float(same) == 3.0 and np.array_equal(each, A)
     assert np.array_equal(phalanx.vmap(lambda x: x, 1, None, sum_match=True)(A), A.sum(1))
+    assert phalanx.vmap(lambda x: x > 0, 0, None, sum_match=True)(jnp.array([1, 0, 2])).item() == 2

@@ -7,7 +7,7 @@ raise are defined in this module, too; `phalanx.core.error_classes` has the othe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 E = TypeVar("E", bound=BaseException)
 
@@ -15,8 +15,10 @@ E = TypeVar("E", bound=BaseException)
 class PhalanxError(Exception):
     """Base of all errors that Phalanx raises on purpose: a place, the expectation, the actual value, and the fix.
 
+    Libraries written for JAX raise some of these classes with a text alone, which is then the whole message.
+
     Args:
-      where: the operation and argument, as the user wrote them.
+      where: the operation and argument, as the user wrote them; or the text of an error without other fields.
       expected: a description of the values that are right, as a noun phrase.
       got: the actual value; a string is shown as it is, any other value by its `repr`.
       fix: the remedy, as an imperative.
@@ -27,7 +29,11 @@ class PhalanxError(Exception):
         Fix: pass a number.
     """
 
-    def __init__(self, where: str, *, expected: str, got: Any, fix: str) -> None:
+    @overload
+    def __init__(self, where: str = "") -> None: ...
+    @overload
+    def __init__(self, where: str, *, expected: str, got: Any, fix: str) -> None: ...
+    def __init__(self, where: str = "", *, expected: str = "", got: Any = None, fix: str = "") -> None:
         super().__init__(where, expected, got, fix)
         self.where = where
         self.expected = expected
@@ -35,6 +41,8 @@ class PhalanxError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
+        if not self.expected:
+            return self.where
         got = self.got if isinstance(self.got, str) else repr(self.got)
         return f"{self.where}: expected {self.expected}, got {got.rstrip('.')}.\n  Fix: {self.fix.rstrip('.')}."
 

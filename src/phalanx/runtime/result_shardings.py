@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from phalanx.core import Jaxpr, ShapedArray, physical_aval, state
+from phalanx.core import Jaxpr, ShapedArray, Var, physical_aval, state
 from phalanx.engine import Device
 from phalanx.runtime import transfer
 from phalanx.sharding import (
@@ -100,7 +100,8 @@ def apply_typed_shardings(
 ) -> Sequence[Any]:
     """The declared shardings of outputs, completed by the ones in their types.
 
-    Where every axis of the mesh is Explicit, the type decides: an output without a sharding in its type is replicated.
+    Where every axis of the mesh is Explicit, the type decides: an output without a sharding in its type is replicated,
+    unless it is an input that is sharded otherwise, such as one over Auto axes.
     """
     typed = (v.aval.type_sharding for v in (*program.outvars, *program.invars) if v.aval.type_sharding is not None)
     mesh = next((s.mesh for s in typed), None)
@@ -110,10 +111,13 @@ def apply_typed_shardings(
     if mesh is None or mesh.auto_axes or mesh.size != len(devices):
         return declared
     mesh = mesh.abstract_mesh.on(devices)
-    return [
-        s if s is not None else NamedSharding(mesh, _full_spec(v.aval))
-        for v, s in zip(program.outvars, declared, strict=True)
-    ]
+    held = {v: s for v, s in zip(program.invars, in_shardings, strict=False) if v.aval.type_sharding is None}
+    out = []
+    for v, s in zip(program.outvars, declared, strict=True):
+        given = held.get(v) if s is None and type(v) is Var else None
+        kept = given if isinstance(given, NamedSharding) and not given.mesh.explicit_axes else None
+        out.append(s or kept or NamedSharding(mesh, _full_spec(v.aval)))
+    return out
 
 
 def as_input(inputs: Iterable[tuple[NamedSharding, int]], sharding: Sharding, ndim: int) -> Sharding:

@@ -35,6 +35,7 @@ from phalanx.core import (
     check_no_views,
     check_ref_aliases,
     current_traceback,
+    dtypes,
     enter_transform,
     eqn_named_axes,
     format_code_position,
@@ -365,7 +366,7 @@ def named_vmap(
         wanted = broadcast_prefix(out_axes, result, what=f"{where}, out_axes", is_leaf=lambda x: x is None)
         with enter_transform("vmap"):
             moved = [
-                vector_space.sum(x, d)
+                _sum_examples(x, d)
                 if sum_match and want is None and d is not None
                 else _move_result(x, d, want, size, lambda i=i: f"{where}, out_axes for result{leaf_path(result, i)}")
                 for i, (x, d, want) in enumerate(zip(out, dims_out, wanted, strict=True))
@@ -503,6 +504,13 @@ def _explicit_axes(where: str, leaves: Sequence[Any], in_dims: Sequence[int | No
             )
         found = axes or found
     return found
+
+
+def _sum_examples(x: ArrayLike, d: int) -> Any:
+    """The sum of a result over its mapped dimension; the number of true examples if it is a bool."""
+    if get_aval(x).dtype == np.bool_:
+        x = vector_space.convert(x, dtypes.canonicalize_dtype(int))
+    return vector_space.sum(x, d)
 
 
 def _move_result(x: ArrayLike, d: int | None, want: object, size: DimSize, where: Callable[[], str]) -> PyTree:

@@ -37,6 +37,7 @@ from phalanx.lax.elementwise.elementwise_builders import (
 )
 from phalanx.lax.shape import ELEMENTWISE, dim_names, move_dim
 from phalanx.runtime import Array, LoweringContext, put
+from phalanx.runtime.transfer import default_placement
 from phalanx.symbolic import Dim, arrays, is_constant_shape
 from phalanx.typing import ArrayLike, DTypeLike
 
@@ -277,7 +278,8 @@ def as_type(x: ArrayLike, dtype: DTypeLike, weak_type: bool) -> Any:
     # Eagerly, a host value is converted by NumPy and transferred, without a compiled program.
     if state.trace is None and not isinstance(x, Array):
         x = np.asarray(x).astype(dtype)
-        return put(x, aval=ShapedArray(x.shape, dtype, weak_type))
+        sharding, committed = default_placement()
+        return put(x, sharding, ShapedArray(x.shape, dtype, weak_type), committed)
     return convert_element_type_p(x, dtype=dtype, weak_type=weak_type)
 
 
