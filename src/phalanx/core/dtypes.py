@@ -195,11 +195,11 @@ def _canonical(spec: Any, x64: bool) -> Any:
     return dtype if x64 else _narrowed.get(dtype, dtype)
 
 
-def canonicalize_dtype(spec: Any, allow_extended_dtype: bool = True) -> Any:
-    """The dtype of arrays that are made with `spec`: 64-bit types become 32-bit ones unless `enable_x64` is on.
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = True) -> Any:
+    """The dtype of arrays that are made with `dtype`: 64-bit types become 32-bit ones unless `enable_x64` is on.
 
     Args:
-      spec: a dtype, its name, a NumPy or Python scalar type, or an object with a `dtype`.
+      dtype: a dtype, its name, a NumPy or Python scalar type, or an object with a `dtype`.
       allow_extended_dtype: whether dtypes of random keys are accepted.
 
     Returns:
@@ -212,10 +212,10 @@ def canonicalize_dtype(spec: Any, allow_extended_dtype: bool = True) -> Any:
       >>> canonicalize_dtype("float64"), canonicalize_dtype(int), canonicalize_dtype("uint8")
       (dtype('float32'), dtype('int32'), dtype('uint8'))
     """
-    dtype = _canonical(spec, current_scope().context.enable_x64)
-    if not allow_extended_dtype and type(dtype) is KeyDtype:
-        raise _unsupported_error(dtype)
-    return dtype
+    canonical = _canonical(dtype, current_scope().context.enable_x64)
+    if not allow_extended_dtype and type(canonical) is KeyDtype:
+        raise _unsupported_error(canonical)
+    return canonical
 
 
 def requested_dtype(spec: Any, where: str) -> Any:

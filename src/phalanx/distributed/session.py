@@ -56,9 +56,10 @@ def initialize(
     cluster_detection_method: str | None = None,
     initialization_timeout: float = 300,
     heartbeat_timeout_seconds: float = 10,
-    stuck_timeout_seconds: float = 600,
     shutdown_timeout_seconds: float = 300,
     coordinator_bind_address: str | None = None,
+    *,
+    stuck_timeout_seconds: float = 600,
 ) -> None:
     """Make this process part of a distributed program. Call it before anything that uses devices.
 
@@ -79,11 +80,11 @@ def initialize(
         "kubernetes"), or "deactivate" for none. By default the first one that is there.
       initialization_timeout: how long to wait for the other processes, in seconds.
       heartbeat_timeout_seconds: the time without a sign of life after which a process counts as dead.
-      stuck_timeout_seconds: how long this process waits, in a launch or while it saves a checkpoint, for a process that
-        is alive but does not come; after a quarter of it, a warning is logged.
       shutdown_timeout_seconds: how long `shutdown` waits for the other processes.
       coordinator_bind_address: the address on which process 0 listens; by default the port of `coordinator_address` on
         all networks of its machine.
+      stuck_timeout_seconds: how long this process waits, in a launch or while it saves a checkpoint, for a process that
+        is alive but does not come; after a quarter of it, a warning is logged.
 
     After it, the failure of another process raises `errors.ProcessFailure` in this one. The processes that are left may
     then call it again, and go on from a checkpoint as a smaller program. They wait until each other process has called

@@ -86,6 +86,7 @@ def _with_out_sharding(init: Callable) -> Initializer:
             init(key, canonicalize_shape(shape), dtype), out_sharding, "initializer, out_sharding"
         )
 
+    vars(initialize).pop("__wrapped__")  # its signature lacks out_sharding
     return initialize
 
 
