@@ -342,8 +342,10 @@ def nans_are_found():
             jnp.log(_put(A - 1e3))
         last = _put(np.where(np.arange(8)[:, None] == 7, -1, A))  # a shard of one process only
         for f in (jnp.log, phalanx.jit(lambda x: jnp.log(x) * 2)):
-            with pytest.raises(FloatingPointError, match=r"^invalid value \(nan\) encountered in log$"):
-                f(last)
+            for x in last, _put(-A[:5]):  # uneven, with empty shards
+                with pytest.raises(FloatingPointError, match=r"^invalid value \(nan\) encountered in log$"):
+                    f(x)
+        _same(_put(A[:5]) / 2, A[:5] / 2)
 
 
 def callbacks_run_on_one_process():

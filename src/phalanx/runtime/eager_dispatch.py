@@ -25,7 +25,7 @@ from phalanx.core import (
     leak_error,
     trace_to_jaxpr,
 )
-from phalanx.engine import client
+from phalanx.engine import buffers, client
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
 from phalanx.runtime.transfer import scalar_array
@@ -128,8 +128,13 @@ def _find_refused(x: Array, context: Any) -> str:
     kind = getattr(x.dtype, "kind", "")
     if kind not in "fcV":
         return ""
-    held = [x] if x.is_fully_addressable else [shard.data for shard in x.addressable_shards]
-    values = [np.asarray(part).astype(np.complex64 if kind != "c" else x.dtype) for part in held]
+    if x.is_fully_addressable:
+        held = [np.asarray(x)]
+    else:  # Not as `shard.data`, which cuts off the padding by operations that would be checked themselves.
+        places = x.sharding.addressable_shards(x.shape)
+        pieces = map(buffers.to_host, buffers.shards(x._live()))
+        held = [piece[tuple(map(slice, s.shape))] for s, piece in zip(places, pieces, strict=True)]
+    values = [part.astype(np.complex64 if kind != "c" else x.dtype) for part in held]
     if context.debug_nans and any(np.isnan(value).any() for value in values):
         return "nan"
     return "inf" if context.debug_infs and any(np.isinf(value).any() for value in values) else ""
