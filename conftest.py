@@ -62,7 +62,7 @@ def pytest_collect_file(file_path: Path) -> None:
 
 def find_examples_where_defined(module: ModuleType, thing: object) -> bool:
     """Whether doctest reads the examples of `thing` in `module`: in the file that defines it, not in its namespace."""
-    from phalanx.engine.public_namespace import defining_module
+    from phalanx.engine.defining_module import defining_module
 
     defined = defining_module(thing)
     return belongs_to_module(module, thing) if defined is None else defined == module.__name__

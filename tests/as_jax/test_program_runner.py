@@ -69,7 +69,7 @@ def test_a_traceback_has_the_frames_of_the_program_only(tmp_path):
         "    double(jnp.ones(4))",
         f'  File "{script}", line 2, in double',
         "    return 2 * jnp.dot(x, jnp.ones((3, 2)))",
-        "phalanx.core.error_classes.ShapeError: dot: expected equal sizes of the dimensions to be summed over, "
+        "phalanx.errors.ShapeError: dot: expected equal sizes of the dimensions to be summed over, "
         "got 4 in (4,) and 3 in (3, 2).",
         "  Fix: transpose or reshape an operand.",
     ]

@@ -62,6 +62,41 @@ def test_the_status_is_that_of_the_first_failure_and_the_others_are_ended(launch
     )
 
 
+@pytest.mark.parametrize("end", ["raise RuntimeError('bad import')", "sys.exit()"])
+def test_an_end_before_initialize_is_named_to_those_that_wait(launch, end):
+    program = (
+        "import os, sys, phalanx\n"
+        f"if os.environ['PHALANX_PROCESS_ID'] == '1': {end}\n"
+        "phalanx.distributed.initialize()\n"
+    )
+    status, _, errors = finish(launch(program, "-n", "2"))
+    assert status == 1
+    (error,) = [line for line in errors if line.startswith("[0] phalanx.errors.CoordinationError")]
+    code = int("raise" in end)
+    assert error.endswith(f" within 300 s, got process 1 of 2 ended with status {code}.")
+
+
+def test_processes_learn_that_nobody_reads_their_output(launch):
+    started = launch("while True: print('x' * 1000)\n", "-n", "2")
+    started.stdout.readline()
+    started.stdout.close()
+    assert started.wait(timeout=60) == 1
+    assert "BrokenPipeError" in started.stderr.read()
+    started.stderr.close()
+
+
+def test_a_signal_while_processes_are_started_reaches_all():
+    code = (
+        "import sys\n"
+        "from phalanx.cli.launch import _Launcher\n"
+        "launcher = _Launcher([sys.executable, '-c', 'import time; time.sleep(600)'], devices=None, grace=600)\n"
+        "launcher.pass_on(15, None)\n"
+        "sys.exit(launcher.run_once(2, 0))\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environ, timeout=60).returncode == 128 + signal.SIGTERM
+
+
 def test_a_failed_program_is_started_again(launch, tmp_path):
     program = (
         "import os, pathlib\n"
@@ -122,6 +157,8 @@ def test_processes_do_not_outlive_the_launcher(launch):
         (["-n", "2", "--min-processes", "-5", "a.py"], "--min-processes must be from 1 to -n = 2, got -5"),
         (["-n", "2", "--min-processes", "0", "a.py"], "--min-processes must be from 1 to -n = 2, got 0"),
         (["-n", "2", "--min-processes", "3", "a.py"], "--min-processes must be from 1 to -n = 2, got 3"),
+        (["-n", "2", "--restarts", "-1", "a.py"], "--restarts must be at least 0"),
+        (["-n", "2", "--devices", "0", "a.py"], "--devices must be at least 1"),
         (["a.py"], "the following arguments are required: -n/--processes"),
     ],
 )

@@ -102,7 +102,7 @@ def test_a_process_killed_at_any_point_loses_no_committed_step(point, killed, ro
     done = killed[point].result()
     assert done.returncode == 137, done.stderr
     victim = int(point[0])
-    assert f"[{1 - victim}] phalanx.engine.failure_watch.ProcessFailure: " in done.stderr
+    assert f"[{1 - victim}] phalanx.errors.ProcessFailure: " in done.stderr
     assert f"expected process {victim} to be alive" in done.stderr and "terminate called" not in done.stderr
     assert checkpoint.steps(root / point) == POINTS[point]
     checkpoint.save(root / point, save_until_killed.tree_of(3), step=3, wait=True)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from phalanx import distributed
 from phalanx.distributed.cluster_detection import detect
 from phalanx.distributed.session import _choose_local_devices
-from phalanx.errors import ArgumentError
+from phalanx.engine.coordination_service import host_and_port
+from phalanx.errors import ArgumentError, ArgumentTypeError, CoordinationError
 
 UNKNOWN = dict.fromkeys(("coordinator_address", "num_processes", "process_id"))
 SLURM = {
@@ -55,7 +57,7 @@ def test_a_partly_set_environment_is_an_error_that_lists_the_missing_variables()
     assert str(caught.value) == (
         "distributed.initialize, environment of slurm: expected the variables SLURM_STEP_NODELIST, SLURM_STEP_NUM_TASKS, "
         "since SLURM_STEP_ID is set, got none of them.\n"
-        "  Fix: set them, or pass coordinator_address, num_processes, process_id to initialize."
+        "  Fix: set them, or pass coordinator_address, num_processes to initialize."
     )
 
 
@@ -95,6 +97,37 @@ def test_a_method_names_one_environment():
         detect(TORCHRUN, UNKNOWN, "mpi4py")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((7777, 2, 0), {}, "coordinator_address: expected a string, got 7777"),
+        (("a:1", "2", 0), {}, "num_processes: expected an int, got '2'"),
+        (("a:1", 0, 0), {}, "num_processes: expected a positive number, got 0"),
+        (("a:1", 2, 2), {}, "process_id: expected a number from 0 to num_processes - 1 = 1, got 2"),
+        (
+            ("a:1", 1, 0),
+            {"heartbeat_timeout_seconds": 0},
+            "heartbeat_timeout_seconds: expected a positive number of sec",
+        ),
+        (
+            ("a:1", 1, 0),
+            {"stuck_timeout_seconds": -1},
+            "stuck_timeout_seconds: expected a positive number of seconds, got",
+        ),
+    ],
+)
+def test_wrong_arguments_of_initialize(arguments, options, message):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=f"^distributed.initialize, {re.escape(message)}"):
+        distributed.initialize(*arguments, **options)
+    assert not distributed.is_initialized()
+
+
+def test_addresses_have_a_port():
+    for address in ("host", "host:", ":80", "host:0", "host:65536", "host:-1", "host:http"):
+        with pytest.raises(CoordinationError, match="expected a host and a port, such as '10.0.0.1:6000'"):
+            host_and_port(address)
+
+
 def test_each_process_of_a_machine_takes_the_gpu_of_its_number():
     assert _choose_local_devices(None, 2, {}) == (2,)
     assert _choose_local_devices(None, 1, {"CUDA_VISIBLE_DEVICES": "4,5"}) == (1,)
@@ -102,6 +135,8 @@ def test_each_process_of_a_machine_takes_the_gpu_of_its_number():
     assert _choose_local_devices(None, None, {}) is None
     assert _choose_local_devices(0, 2, {}) == (0,)
     assert _choose_local_devices([0, 1], 2, {}) == (0, 1)
+    with pytest.raises(ArgumentTypeError, match="local_device_ids: expected an int or a sequence of ints, got '0,1'"):
+        _choose_local_devices("0,1", 2, {})
 
 
 def test_the_jobset_of_the_guide_has_the_fields_that_are_read():

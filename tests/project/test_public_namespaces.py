@@ -14,7 +14,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx.engine.public_namespace import defining_module
+from phalanx.engine.defining_module import defining_module
 
 PAGE = Path(__file__).parents[2] / "docs" / "public_api.md"
 NAMESPACES = re.findall(r"^\| `(phalanx[\w.]*)` \|", PAGE.read_text(), re.MULTILINE)
@@ -62,6 +62,23 @@ def test_public_objects_name_the_module_that_users_import_them_from(thing, name)
     assert thing.__module__ == name
     assert pickle.loads(pickle.dumps(thing)) is thing
     assert defining_module(thing).startswith("phalanx.")
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_exceptions_name_the_namespace_that_users_catch_them_from(namespace):
+    module = importlib.import_module(namespace)
+    for name in dir(module):
+        thing = getattr(module, name)
+        if isinstance(thing, type) and issubclass(thing, BaseException) and thing.__module__.startswith("phalanx"):
+            assert thing.__module__ in NAMESPACES, (name, thing)
+            assert getattr(importlib.import_module(thing.__module__), thing.__name__) is thing
+            assert pickle.loads(pickle.dumps(thing)) is thing and defining_module(thing).startswith("phalanx.")
+
+
+def test_a_traceback_shows_the_public_name_of_an_error():
+    code = "import phalanx.numpy as jnp; jnp.ones(2) + jnp.ones(3)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stderr.splitlines()[-2].startswith("phalanx.errors.ShapeError: add: ")
 
 
 def test_a_traceback_names_the_public_module():

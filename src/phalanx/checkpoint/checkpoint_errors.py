@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from phalanx.core import PhalanxError
+from phalanx.engine.defining_module import public_in
 
 
+@public_in("phalanx.errors")
 class CheckpointError(PhalanxError, ValueError):
     """A checkpoint does not contain what was asked for, or its files are damaged.
 
@@ -17,6 +19,7 @@ class CheckpointError(PhalanxError, ValueError):
     """
 
 
+@public_in("phalanx.errors")
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
     """A folder has no checkpoint, or not that of the requested step.
 
@@ -29,6 +32,7 @@ class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
     """
 
 
+@public_in("phalanx.errors")
 class CheckpointSaveError(CheckpointError, OSError):
     """A checkpoint was not saved: the disk is full, the folder is read-only, or another process saves to it.
 

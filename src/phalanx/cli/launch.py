@@ -14,13 +14,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import IO, TextIO
 
-from phalanx.distributed.session import SERVICE_IS_RUNNING
+from phalanx.distributed.session import END_FILE, SERVICE_IS_RUNNING
 from phalanx.engine import coordination_service
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if sys.platform != "win32" else (signal.SIGINT,)
@@ -89,6 +91,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         del args.program[0]
     if args.processes < 1:
         parser.error("-n must be at least 1")
+    if args.restarts < 0:
+        parser.error("--restarts must be at least 0")
+    if args.devices is not None and args.devices < 1:
+        parser.error("--devices must be at least 1")
     if args.min_processes is None:
         args.min_processes = args.processes
     if not 1 <= args.min_processes <= args.processes:
@@ -114,6 +120,7 @@ class _Launcher:
             self.environ["PHALANX_NUM_CPU_DEVICES"] = str(devices)
         self.grace = grace
         self.received: int | None = None
+        self.end_file = Path()
         self.processes: list[subprocess.Popen[str]] = []
 
     def run_once(self, count: int, attempt: int) -> int:
@@ -127,6 +134,8 @@ class _Launcher:
           The exit status.
         """
         address = _free_address()
+        folder = tempfile.TemporaryDirectory(prefix="phalanx-launch-")
+        self.end_file = Path(folder.name, "end")
         service = coordination_service.start(address, count)
         assert service.stdin is not None
         environ = {
@@ -134,9 +143,15 @@ class _Launcher:
             "PHALANX_COORDINATOR_ADDRESS": address,
             "PHALANX_NUM_PROCESSES": str(count),
             "PHALANX_RESTART_COUNT": str(attempt),
+            END_FILE: str(self.end_file),
         }
+        self.processes = []
         try:
-            self.processes = [self._start({**environ, "PHALANX_PROCESS_ID": str(i)}) for i in range(count)]
+            for i in range(count):
+                self.processes.append(self._start({**environ, "PHALANX_PROCESS_ID": str(i)}))
+            if self.received is not None:  # before all were started
+                for process in self.processes:
+                    process.send_signal(self.received)
             readers = [
                 _read(stream, f"[{number}] ", to)
                 for number, process in enumerate(self.processes)
@@ -151,6 +166,14 @@ class _Launcher:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
             service.stdin.close()
+            folder.cleanup()
+
+    def _write_end(self, report: str) -> None:
+        """Tell processes that still wait for this one in `distributed.initialize`; the first end is kept."""
+        whole = self.end_file.with_suffix(".part")
+        whole.write_text(report)
+        if not self.end_file.exists():
+            whole.rename(self.end_file)
 
     def _start(self, environ: dict[str, str]) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -175,10 +198,12 @@ class _Launcher:
                 if (code := process.poll()) is None:
                     continue
                 del running[number]
+                ended = f"with status {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
+                report = f"process {number} of {len(self.processes)} ended {ended}"
+                self._write_end(report)
                 if code and not status:
                     status, deadline = code if code > 0 else 128 - code, time.monotonic() + self.grace
-                    ended = f"with status {code}" if code > 0 else f"by signal {signal.Signals(-code).name}"
-                    _say(f"process {number} of {len(self.processes)} ended {ended}")
+                    _say(report)
             if time.monotonic() > deadline:
                 names = ", ".join(f"process {number}" for number in running)
                 _say(f"ending {names}, {self.grace:g} s after the failure")
@@ -215,9 +240,11 @@ def _read(stream: IO[str] | None, prefix: str, to: TextIO) -> threading.Thread:
     assert stream is not None
 
     def copy() -> None:
-        for line in stream:
-            to.write(prefix + line.rstrip("\n") + "\n")
-            to.flush()
+        # If nobody reads the output of this command any more, the process learns so, as it would without the launcher.
+        with stream, contextlib.suppress(BrokenPipeError):
+            for line in stream:
+                to.write(prefix + line.rstrip("\n") + "\n")
+                to.flush()
 
     thread = threading.Thread(target=copy, daemon=True)
     thread.start()

@@ -19,6 +19,7 @@ from phalanx.engine import (
     TreeError as TreeError,
     example as example,
 )
+from phalanx.engine.defining_module import public_in
 
 
 @example("jnp.ones(2) + jnp.ones(3)", got="(2,) and (3,)")
@@ -55,6 +56,7 @@ class ShardingError(PhalanxError, ValueError):
     """A sharding, spec or mesh does not match the array, the other arguments or the devices."""
 
 
+@public_in("phalanx.errors")
 class MissingExtraError(PhalanxError, ImportError):
     """An optional dependency of Phalanx that a function needs is not installed.
 
@@ -67,6 +69,7 @@ class MissingExtraError(PhalanxError, ImportError):
     """
 
 
+@public_in("phalanx.errors")
 class ImportOrderError(PhalanxError, ImportError):
     """The names of a package were to be served by Phalanx after the package itself had been imported.
 
@@ -79,6 +82,7 @@ class ImportOrderError(PhalanxError, ImportError):
     """
 
 
+@public_in("phalanx.errors")
 class DLPackError(ShardingError, BufferError):
     """An array on several devices was exported through DLPack, which shares one buffer.
 
@@ -133,6 +137,7 @@ class FormatError(ArgumentError, KeyError, IndexError):
     """A format string does not match the values to be printed."""
 
 
+@public_in("phalanx.errors")
 class ForbiddenError(PhalanxError, RuntimeError):
     """An option forbids the step that a call needs, such as tracing under `no_tracing`."""
 
@@ -147,6 +152,7 @@ class RefError(ArgumentError):
     """A mutable array reference was used where it must not be, or after it was invalidated."""
 
 
+@public_in("phalanx.errors")
 class TracedValueError(PhalanxError):
     """Base of the errors about operations that are impossible with a traced value."""
 

@@ -60,11 +60,12 @@ class ClusterEnvironment:
         fields: dict[str, Field] = {name: getattr(self, name) for name, value in given.items() if value is None}
         missing = sorted({v for field in fields.values() for v in field.variables if not environ.get(v)})
         if missing:
+            unknown = [name for name, field in fields.items() if not set(missing).isdisjoint(field.variables)]
             raise ArgumentError(
                 f"distributed.initialize, environment of {self.name}",
                 expected=f"the variables {', '.join(missing)}, since {self.mark} is set",
                 got="none of them" if len(missing) > 1 else "no such variable",
-                fix=f"set them, or pass {', '.join(fields)} to initialize",
+                fix=f"set them, or pass {', '.join(unknown)} to initialize",
             )
         if all(map(environ.get, self.local_process_id.variables)):
             fields["local_process_id"] = self.local_process_id

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from phalanx.core import ArgumentError, ArgumentTypeError
@@ -30,8 +31,9 @@ from phalanx.engine.tcp_sockets import listening_ports
 from phalanx.runtime import in_flight
 from phalanx.runtime.in_flight import effects_barrier
 
-# Set by `phalanx launch`, which runs the coordination service itself.
+# Set by `phalanx launch`, which runs the coordination service itself, and writes to this file which process has ended.
 SERVICE_IS_RUNNING = "PHALANX_COORDINATION_SERVICE_IS_RUNNING"
+END_FILE = "PHALANX_LAUNCH_END_FILE"
 
 
 @dataclass
@@ -92,7 +94,9 @@ def initialize(
     of no use any more.
 
     Raises:
-      ArgumentError: arguments are missing and the environment does not give them, or gives them in part only.
+      ArgumentError: arguments are missing and the environment does not give them, or gives them in part only; a number
+        is out of range.
+      ArgumentTypeError: an argument has another type.
       ForbiddenError: devices have been used already, or the process is initialized.
       CoordinationError: the other processes cannot be reached, or have not come in time.
 
@@ -110,19 +114,25 @@ def initialize(
     given = _prepare_once_or_again(given)
     found = detect(os.environ, given, cluster_detection_method)
     address, count, number = found["coordinator_address"], found["num_processes"], found["process_id"]
-    _check_numbers(count, number)
+    _check_numbers(address, count, number)
+    _check_seconds(
+        initialization_timeout=initialization_timeout,
+        heartbeat_timeout_seconds=heartbeat_timeout_seconds,
+        stuck_timeout_seconds=stuck_timeout_seconds,
+        shutdown_timeout_seconds=shutdown_timeout_seconds,
+    )
     if count == 1:
         _current.append(_Session(address, None, None, 0))
         return
     _check_first()
+    local_devices = _choose_local_devices(local_device_ids, found.get("local_process_id"), os.environ)
     service = None
     if number == 0 and (_left or not os.environ.get(SERVICE_IS_RUNNING)):
         own = coordinator_bind_address or read_option_variable("coordinator_bind_address") or bind_address(address)
         service = coordination_service.start(own, count)
-    coordinator = Coordinator.connect(address, number, count, seconds=initialization_timeout)
+    coordinator = Coordinator.connect(address, number, count, seconds=initialization_timeout, read_end=_read_end)
     before = listening_ports()
     collectives = make_cpu_collectives(coordinator, own_address(address))
-    local_devices = _choose_local_devices(local_device_ids, found.get("local_process_id"), os.environ)
     client.configure(cluster=client.Cluster(coordinator, collectives, local_devices))
     ports = coordinator.exchange("distributed.initialize", json.dumps(sorted(listening_ports() - before)))
     FailureWatch(
@@ -286,19 +296,53 @@ def _check_first() -> None:
         )
 
 
-def _check_numbers(num_processes: object, process_id: object) -> None:
-    for name, value in (("num_processes", num_processes), ("process_id", process_id)):
-        if not isinstance(value, int):
+def _read_end() -> str:
+    """What the launcher says of a process that has ended before all were connected."""
+    path = None if _left else os.environ.get(END_FILE)
+    with contextlib.suppress(FileNotFoundError):
+        return Path(path).read_text() if path else ""
+    return ""
+
+
+def _check_numbers(address: object, num_processes: object, process_id: object) -> None:
+    for name, value, kind in (
+        ("coordinator_address", address, str),
+        ("num_processes", num_processes, int),
+        ("process_id", process_id, int),
+    ):
+        if not isinstance(value, kind):
             raise ArgumentTypeError(
-                f"distributed.initialize, {name}", expected="an int", got=repr(value), fix=f"pass {name}=int(...)"
+                f"distributed.initialize, {name}",
+                expected="a string" if kind is str else "an int",
+                got=repr(value),
+                fix='pass "host:port"' if kind is str else f"pass {name}=int(...)",
             )
-    if not 0 <= process_id < num_processes:  # type: ignore[operator]
+    assert isinstance(num_processes, int) and isinstance(process_id, int)
+    if num_processes < 1:
+        raise ArgumentError(
+            "distributed.initialize, num_processes",
+            expected="a positive number",
+            got=num_processes,
+            fix="pass 1 or more",
+        )
+    if not 0 <= process_id < num_processes:
         raise ArgumentError(
             "distributed.initialize, process_id",
-            expected=f"a number from 0 to num_processes - 1 = {num_processes - 1}",  # type: ignore[operator]
+            expected=f"a number from 0 to num_processes - 1 = {num_processes - 1}",
             got=process_id,
             fix="number the processes from 0",
         )
+
+
+def _check_seconds(**seconds: float) -> None:
+    for name, value in seconds.items():
+        if not value > 0:
+            raise ArgumentError(
+                f"distributed.initialize, {name}",
+                expected="a positive number of seconds",
+                got=value,
+                fix="leave it out",
+            )
 
 
 def _choose_local_devices(
@@ -308,7 +352,15 @@ def _choose_local_devices(
     if given is None and (text := read_option_variable("local_device_ids")):
         given = [int(number) for number in text.split(",")]
     if given is not None:
-        return (given,) if isinstance(given, int) else tuple(given)
+        chosen = (given,) if isinstance(given, int) else tuple(given)
+        if not all(isinstance(number, int) for number in chosen):
+            raise ArgumentTypeError(
+                "distributed.initialize, local_device_ids",
+                expected="an int or a sequence of ints",
+                got=repr(given),
+                fix="pass the numbers of the GPUs, such as [0, 1]",
+            )
+        return chosen
     # A scheduler may have restricted each process to its own GPUs already.
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if local_process_id is None or (visible is not None and local_process_id >= len(visible.split(","))):

@@ -27,6 +27,7 @@ from phalanx.engine.runtime_errors import XlaRuntimeError
 if TYPE_CHECKING:
     from phalanx.engine.failure_watch import FailureWatch
 
+_CONNECT_PERIOD = 0.2  # seconds between two looks for a process that will not come
 _MEETING_PERIOD, _ANSWER = 0.02, "answer"
 LOST_SERVICE = "St8bad_cast"
 """The name of the C++ exception by which jaxlib's client tells that it has lost the service."""
@@ -105,7 +106,15 @@ class Coordinator:
         self._preemption: Any = None
 
     @classmethod
-    def connect(cls, address: str, process_id: int, num_processes: int, *, seconds: float) -> Coordinator:
+    def connect(
+        cls,
+        address: str,
+        process_id: int,
+        num_processes: int,
+        *,
+        seconds: float,
+        read_end: Callable[[], str] = lambda: "",
+    ) -> Coordinator:
         """Connect to the service, and wait until all processes have.
 
         Args:
@@ -113,6 +122,7 @@ class Coordinator:
           process_id: the number of this process.
           num_processes: the number of processes.
           seconds: the time limit.
+              read_end: what is known of a process that has ended and will not come; "" if nothing is.
 
         Returns:
           The connection.
@@ -138,12 +148,16 @@ class Coordinator:
         failures: list[Exception] = []
         thread = threading.Thread(target=_connect, args=(client, failures), daemon=True, name="phalanx-connect")
         thread.start()
-        thread.join(max(0.0, deadline - time.monotonic()))
+        ended = ""
+        while thread.is_alive() and not ended and time.monotonic() < deadline:
+            thread.join(min(_CONNECT_PERIOD, max(0.0, deadline - time.monotonic())))
+            ended = read_end()
         if thread.is_alive() or failures:
+            waiting = ended or f"process {process_id} waiting for the others"
             raise CoordinationError(
                 "distributed.initialize",
                 expected=f"all {num_processes} processes to connect to {address} within {seconds:g} s",
-                got=str(failures[0]).splitlines()[0] if failures else f"process {process_id} waiting for the others",
+                got=str(failures[0]).splitlines()[0] if failures else waiting,
                 fix="start every process with the same coordinator_address and num_processes, and process_id from 0 to "
                 f"{num_processes - 1}; look at the output of the others, or raise initialization_timeout",
             )

@@ -33,19 +33,19 @@ def host_and_port(address: str) -> tuple[str, int]:
       The host and the port.
 
     Raises:
-      CoordinationError: there is no port.
+      CoordinationError: there is no port, or none from 1 to 65535.
 
     Examples:
       >>> host_and_port("[::1]:80")
       ('::1', 80)
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise CoordinationError(
             "distributed.initialize, coordinator_address",
             expected="a host and a port, such as '10.0.0.1:6000'",
             got=repr(address),
-            fix="append the port on which process 0 is to listen",
+            fix="append the port on which process 0 is to listen, from 1 to 65535",
         )
     return host.strip("[]"), int(port)
 

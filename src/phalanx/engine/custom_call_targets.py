@@ -16,6 +16,7 @@ import jaxlib
 from jaxlib import _jax
 
 from phalanx.engine import cuda
+from phalanx.engine.defining_module import public_in
 from phalanx.engine.error_record import PhalanxError
 
 HEADERS: str = os.path.join(os.path.dirname(jaxlib.__file__), "include")
@@ -28,6 +29,7 @@ _MODULES = {
 _XLA_NAMES = {"cpu": "cpu", "cuda": "CUDA"}
 
 
+@public_in("phalanx.ffi")
 class TargetError(PhalanxError, NotImplementedError):
     """A program calls a kernel that is not installed for the platform.
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from phalanx.engine.defining_module import public_in
+
 E = TypeVar("E", bound=BaseException)
 
 
+@public_in("phalanx.errors")
 class PhalanxError(Exception):
     """Base of all errors that Phalanx raises on purpose: a place, the expectation, the actual value, and the fix.
 
@@ -56,7 +59,7 @@ def _rebuild(cls: type[PhalanxError], where: str, expected: str, got: Any, fix: 
 
 
 def example(*lines: str, **field: str) -> Callable[[type[E]], type[E]]:
-    """Complete the docstring of an error class with its arguments and a program that raises the error.
+    """Publish an error class in `phalanx.errors`, and complete its docstring with a program that raises the error.
 
     Args:
       lines: the program, whose last line raises.
@@ -79,7 +82,7 @@ def example(*lines: str, **field: str) -> Callable[[type[E]], type[E]]:
       ...     print(error.{name})
       {printed}
     """
-        return cls
+        return public_in("phalanx.errors")(cls)
 
     return complete
 
@@ -104,6 +107,7 @@ class InconclusiveDimensionOperation(PhalanxError, TypeError, ValueError):
     """A comparison of symbolic dimensions is true for some values of the variables and false for others."""
 
 
+@public_in("phalanx.errors")
 class CoordinationError(PhalanxError, RuntimeError):
     """The processes of a distributed program could not find each other, or lost the service that connects them.
 
@@ -116,6 +120,7 @@ class CoordinationError(PhalanxError, RuntimeError):
     """
 
 
+@public_in("phalanx.errors")
 class ProgramMismatchError(PhalanxError, RuntimeError):
     """The processes of a distributed program do not run the same program.
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from phalanx.engine import coordination, interruptible_wait, runtime_errors, tcp_sockets
 from phalanx.engine.coordination import Coordinator, group_name, is_member
+from phalanx.engine.defining_module import public_in
 from phalanx.engine.error_record import PhalanxError, ProgramMismatchError
 from phalanx.engine.runtime_errors import XlaRuntimeError
 from phalanx.engine.terminate_handler import add_terminate_handler
@@ -50,6 +51,7 @@ _NUM_KEPT = 32  # launches in a record
 logger = logging.getLogger("phalanx")
 
 
+@public_in("phalanx.errors")
 class ProcessFailure(PhalanxError, RuntimeError):
     """Another process of the distributed program has failed, so that this one cannot go on.
 

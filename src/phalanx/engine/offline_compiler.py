@@ -27,6 +27,7 @@ from phalanx.engine import callbacks, compiler, custom_call_partitioner, custom_
 from phalanx.engine.child_process import start_child
 from phalanx.engine.compile_only_devices import Topology, make_devices
 from phalanx.engine.custom_call_partitioner import HloSharding, OpSharding, PartitionedCall
+from phalanx.engine.defining_module import public_in
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.mlir import ir
 
@@ -44,6 +45,7 @@ _FLOAT16_IN_HLO = re.compile(r"\bf16(?=\[)")
 Split = Callable[[str, str, Sequence[HloSharding], Sequence[HloSharding]], PartitionedCall]
 
 
+@public_in("phalanx.planning")
 class OfflineCompileError(PhalanxError, RuntimeError):
     """The compiler for devices that are not attached failed.
 

@@ -9,38 +9,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from phalanx.engine.defining_module import set_home
 from phalanx.engine.garbage_collector import pause_collector
 from phalanx.engine.traceback_filtering import guard_namespace
 
 _STANDARD_LIBRARY = sys.stdlib_module_names - {"builtins"}
-
-# The module that defines an object whose `__module__` is its namespace.
-_defining_modules: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-
-
-def defining_module(thing: Any) -> str | None:
-    """Find the module in which an object is defined, whatever its `__module__` names.
-
-    Args:
-      thing: a function or a class.
-
-    Examples:
-      >>> import phalanx.numpy as jnp
-      >>> jnp.sum.__module__
-      'phalanx.numpy'
-      >>> defining_module(jnp.sum).startswith("phalanx.numpy.")
-      True
-    """
-    try:
-        found = _defining_modules.get(thing)
-    except TypeError:  # a property, which takes no weak references
-        found = None
-    return found or getattr(thing, "__module__", None)
 
 
 def publish(
@@ -166,5 +143,4 @@ def _adopt(namespace: dict[str, Any], name: str) -> None:
     defined = thing.__module__
     home = "phalanx" if sys.modules["phalanx"].__dict__["_NAMES"].get(name) in (own, defined) else own
     if defined != home and (defined == own or defined.startswith(f"{own}.")):
-        _defining_modules.setdefault(thing, defined)
-        thing.__module__ = home
+        set_home(thing, home)

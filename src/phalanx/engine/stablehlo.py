@@ -13,6 +13,7 @@ import numpy as np
 from jaxlib import _jax
 from jaxlib._hlo import HloPrintOptions
 
+from phalanx.engine.defining_module import public_in
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.mlir import dense_constant, hlo, ir
 
@@ -20,6 +21,7 @@ from phalanx.engine.mlir import dense_constant, hlo, ir
 _BYTECODE_MAGIC = b"ML\xefR"
 
 
+@public_in("phalanx.export")
 class ArtifactError(PhalanxError, ValueError):
     """Bytes are not a valid portable program.
 

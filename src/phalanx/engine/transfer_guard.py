@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from jaxlib import _jax
 
+from phalanx.engine.defining_module import public_in
 from phalanx.engine.error_record import PhalanxError
 
 _lib = _jax.guard_lib
@@ -25,6 +26,7 @@ LEVELS: Final = {
 DIRECTIONS: Final = ("host_to_device", "device_to_device", "device_to_host")
 
 
+@public_in("phalanx.errors")
 class TransferError(PhalanxError, RuntimeError):
     """A transfer between the host and devices, or between devices, was refused by a guard.
 

@@ -16,9 +16,11 @@ import numpy as np
 from phalanx.core import PhalanxError, dtypes
 from phalanx.engine import client
 from phalanx.engine.coordination import Coordinator
+from phalanx.engine.defining_module import public_in
 from phalanx.runtime.array import Array
 
 
+@public_in("phalanx.errors")
 class ProcessesDifferError(PhalanxError, AssertionError):
     """A value that should be the same in all processes is not.
 
