@@ -1,4 +1,4 @@
-"""Conversions of dtypes: complex to real, 64-bit parts of 32-bit programs, and the common dtype of two."""
+"""Conversions: complex to real, 64-bit parts of 32-bit programs, common dtypes, rounding, and NumPy's functions of arrays."""
 
 import enum
 
@@ -125,3 +125,27 @@ def test_an_object_with_the_array_interface_of_numpy_is_array_like():
     image = jnp.asarray(Image(values))
     assert image.dtype == np.uint8
     np.testing.assert_array_equal(image, values)
+
+
+NUMPY_CALLS = {
+    "take": (lambda x: np.take(x, [2, 0]), [2.0, 3.5]),
+    "argsort": (lambda x: np.argsort(x, kind="stable"), [1, 2, 0]),
+    "sort": (lambda x: np.sort(x, kind="mergesort"), [1.0, 2.0, 3.5]),
+    "reshape": (lambda x: np.reshape(x, (3, 1), order="F"), [[3.5], [1.0], [2.0]]),
+    "sum": (lambda x: np.sum(x, keepdims=True), [6.5]),
+}
+
+
+@pytest.mark.parametrize("name", NUMPY_CALLS)
+def test_functions_of_numpy_take_arrays(name):
+    # NumPy calls the method of that name, and converts to one of its arrays if the method refuses an argument.
+    call, want = NUMPY_CALLS[name]
+    assert call(jnp.array([3.5, 1.0, 2.0])).tolist() == want
+
+
+def test_round_of_python_gives_integers_unless_digits_are_asked_for():
+    x = jnp.array([2.5, -1.26])
+    assert round(x).dtype == jnp.int32 and round(x).tolist() == [2, -1]
+    assert round(x, 0).dtype == jnp.float32
+    np.testing.assert_allclose(round(x, 1), [2.5, -1.3], rtol=1e-6)
+    assert phalanx.jit(round)(x).dtype == jnp.int32

@@ -164,7 +164,8 @@ def _rdivmod(self: Array, other: object) -> Any:
 
 
 def _round(self: Array, ndigits: int | None = None) -> Array:
-    return rounding.round(self, 0 if ndigits is None else ndigits)
+    # As in Python, round(x) is an integer and round(x, 0) is none.
+    return rounding.round(self, ndigits) if ndigits is not None else rounding.round(self).astype(int)
 
 
 def _compress(

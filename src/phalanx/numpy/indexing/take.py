@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError
+from phalanx.core import ArgumentError, ShapeError, UnsupportedArgumentError
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.indexing.array_indexing import At, disable_wrapping
 from phalanx.numpy.indexing.index_expression import check_mode
@@ -81,7 +81,8 @@ def take(
     """
     refuse_out(out, "take")
     if mode not in _MODES:
-        raise ArgumentError(
+        error = UnsupportedArgumentError if mode == "raise" else ArgumentError
+        raise error(
             "take, argument mode",
             expected="'fill', 'clip', 'wrap' or 'promise_in_bounds'",
             got=repr(mode),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError, is_sequence
+from phalanx.core import ShapeError, UnsupportedArgumentError, is_sequence
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.operands import (
@@ -93,7 +93,7 @@ def _infer_size(own: tuple, new: tuple) -> tuple:
 # Fortran order: reverse the dimensions, reshape to the reversed shape, and reverse again.
 def _reshape_fortran(a: Array, new: tuple, order: str) -> Any:
     if order != "F":
-        raise ArgumentError(
+        raise UnsupportedArgumentError(
             "reshape, argument order",
             expected="'C' or 'F'",
             got=repr(order),

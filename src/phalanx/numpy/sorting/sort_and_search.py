@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ArgumentTypeError, ShapeError, dtypes, get_aval
+from phalanx.core import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedArgumentError, dtypes, get_aval
 from phalanx.numpy.operands import (
     as_array,
     canonical_axis,
@@ -69,14 +69,14 @@ def _prepare(a: Array, axis: int | None, name: str) -> tuple[Any, int]:
 
 def _check_kind(kind: DTypeLike | tuple[DTypeLike, ...], order: Array, name: str) -> None:
     if order is not None:
-        raise ArgumentError(
+        raise UnsupportedArgumentError(
             f"{name}, argument order",
             expected="None, as arrays have no fields",
             got=order,
             fix="leave order out, or sort by several keys with phalanx.numpy.lexsort",
         )
     if kind is not None:
-        raise ArgumentError(
+        raise UnsupportedArgumentError(
             f"{name}, argument kind",
             expected="None",
             got=repr(kind),
@@ -108,7 +108,7 @@ def sort(
       An array of the shape of `a`; a vector if `axis` is None.
 
     Raises:
-      ArgumentError: `kind` or `order` is given.
+      UnsupportedArgumentError: `kind` or `order` is given.
       AxisError: an axis is out of range.
 
     Examples:
