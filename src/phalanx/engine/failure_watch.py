@@ -424,7 +424,7 @@ class FailureWatch:
             if is_member(process, name):
                 theirs = [_Launch(*launch) for launch in record["launches"].get(name, [_START])]
                 waits_since, _ = self._waits.get(group.thread_id, (None, None))
-                waited = None if waits_since is None else min(now - waits_since, seen.unmoved(name))
+                waited = None if waits_since is None else seen.unmoved(name, waits_since)
                 self._compare_launches(process, record, group.launches, theirs, waited)
         if self._failure is not None:
             return
@@ -533,9 +533,9 @@ class _Seen:
             if launches != self._launches.get(group):
                 self._launches[group], self._moved[group] = launches, now
 
-    def unmoved(self, group: str) -> float:
-        """The seconds for which the process has been alive without a launch in a group."""
-        return self.fresh - self._moved.get(group, self._start)
+    def unmoved(self, group: str, since: float) -> float:
+        """The seconds after a time for which the process has been alive without a launch in a group."""
+        return self.fresh - max(self._moved.get(group, self._start), since)
 
 
 def _find_place(frame: FrameType | None) -> str:
