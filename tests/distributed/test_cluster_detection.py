@@ -43,6 +43,13 @@ KUBERNETES = {"PHALANX_COORDINATOR_ADDRESS": "job-0.svc:1", "PHALANX_NUM_PROCESS
         (LAUNCH, ("a:1", 2, 0, None)),
         (LAUNCH | SLURM, ("a:1", 2, 0, None)),
         (KUBERNETES, ("job-0.svc:1", 2, 1, None)),
+        # Alone on its machine, a process takes all GPUs.
+        (SLURM | {"SLURM_NODEID": "5", "SLURM_STEP_TASKS_PER_NODE": "2(x5),1,2"}, ("gpu007:62440", 8, 5, None)),
+        (SLURM | {"SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "1(x8)"}, ("gpu007:62440", 8, 5, None)),
+        (SLURM | {"SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "1,2"}, ("gpu007:62440", 8, 5, 1)),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, ("10.96.0.1:62624", 2, 1, None)),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, ("10.96.0.1:62624", 2, 1, 1)),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "1"}, ("node1:29501", 4, 3, None)),
     ],
 )
 def test_environments_are_read(environ, expected):

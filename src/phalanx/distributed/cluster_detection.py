@@ -35,6 +35,7 @@ class ClusterEnvironment:
       mark: the variable that every process has which this launcher started.
       coordinator_address, num_processes, process_id: how these are read.
       local_process_id: how the number among the processes of the machine is read, where there is one.
+      local_num_processes: how the number of processes of the machine is read, where it is known.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ClusterEnvironment:
     num_processes: Field
     process_id: Field
     local_process_id: Field = Field((), lambda: None)
+    local_num_processes: Field = Field((), lambda: None)
 
     def read(self, environ: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, Any]:
         """Read the facts that the user has not given.
@@ -52,7 +54,7 @@ class ClusterEnvironment:
           given: the arguments of `initialize`; those that are None are read.
 
         Returns:
-          The arguments, completed, and `local_process_id`.
+          The arguments, completed, and `local_process_id`; None if the process is the only one of its machine.
 
         Raises:
           ArgumentError: variables are missing or cannot be read.
@@ -67,9 +69,13 @@ class ClusterEnvironment:
                 got="none of them" if len(missing) > 1 else "no such variable",
                 fix=f"set them, or pass {', '.join(unknown)} to initialize",
             )
-        if all(map(environ.get, self.local_process_id.variables)):
-            fields["local_process_id"] = self.local_process_id
-        return {**given, **{name: self._read_field(field, environ) for name, field in fields.items()}}
+        for name in ("local_process_id", "local_num_processes"):
+            if all(map(environ.get, getattr(self, name).variables)):
+                fields[name] = getattr(self, name)
+        found = {**given, **{name: self._read_field(field, environ) for name, field in fields.items()}}
+        if found.pop("local_num_processes", None) == 1:
+            found["local_process_id"] = None
+        return found
 
     def _read_field(self, field: Field, environ: Mapping[str, str]) -> Any:
         texts = [environ[v] for v in field.variables]
@@ -94,6 +100,14 @@ def _slurm_address(nodes: str, job: str, step: str) -> str:
     found = re.match(r"([^,\[]+)(?:\[(\w+)[^\]]*\]([^,\[]*))?", nodes)
     host = "".join(part or "" for part in found.groups())  # type: ignore[union-attr]
     return f"{host}:{_FIRST_PORT + (int(job) + 61 * int(step)) % _NUM_PORTS}"
+
+
+def _slurm_tasks(node: str, tasks: str) -> int:
+    """The tasks of a node, of which "8(x4),2" lists eight on each of four nodes and two on the next."""
+    counts = []
+    for count, repeats in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks):
+        counts += [int(count)] * int(repeats or 1)
+    return counts[int(node)]
 
 
 def _open_mpi_address(uri: str) -> str:
@@ -125,6 +139,7 @@ CLUSTERS = (
         Field(("SLURM_STEP_NUM_TASKS",), int),
         Field(("SLURM_PROCID",), int),
         Field(("SLURM_LOCALID",), int),
+        Field(("SLURM_NODEID", "SLURM_STEP_TASKS_PER_NODE"), _slurm_tasks),
     ),
     ClusterEnvironment(
         "ompi",
@@ -133,6 +148,7 @@ CLUSTERS = (
         Field(("OMPI_COMM_WORLD_SIZE",), int),
         Field(("OMPI_COMM_WORLD_RANK",), int),
         Field(("OMPI_COMM_WORLD_LOCAL_RANK",), int),
+        Field(("OMPI_COMM_WORLD_LOCAL_SIZE",), int),
     ),
     ClusterEnvironment(
         "torchrun",  # also Ray Train and SkyPilot
@@ -141,6 +157,7 @@ CLUSTERS = (
         Field(("WORLD_SIZE",), int),
         Field(("RANK",), int),
         Field(("LOCAL_RANK",), int),
+        Field(("LOCAL_WORLD_SIZE",), int),
     ),
     ClusterEnvironment(
         "kubernetes",  # an indexed Job, whose manifest gives the other two
@@ -161,7 +178,7 @@ def detect(environ: Mapping[str, str], given: Mapping[str, Any], method: str | N
       method: the name of a cluster environment; None takes the first one whose mark is set, "deactivate" none.
 
     Returns:
-      The arguments, and `local_process_id` where the environment numbers the processes of a machine.
+      The arguments, and `local_process_id` where the environment numbers the processes of a machine; None if it has one.
 
     Raises:
       ArgumentError: the environment is set in part only, there is none, or `method` is unknown.

@@ -77,7 +77,7 @@ def initialize(
       num_processes: the number of processes.
       process_id: the number of this process, from 0.
       local_device_ids: the GPUs of this machine that this process uses. By default all that it sees, or the one with
-        its number on this machine where a launcher numbers the processes of a machine.
+        its number on this machine where a launcher has started several there and numbers them.
       cluster_detection_method: the only environment to look at ("phalanx", "slurm", "ompi", "torchrun" or
         "kubernetes"), or "deactivate" for none. By default the first one that is there.
       initialization_timeout: how long to wait for the other processes, in seconds.
