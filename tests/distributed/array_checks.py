@@ -15,6 +15,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import export, lax, nnx, optim
 from phalanx.core.config import debug_compare_host_values
+from phalanx.engine import interruptible_wait
 from phalanx.sharding import Mesh, NamedSharding, P
 
 DEVICES = phalanx.devices()
@@ -557,6 +558,24 @@ def host_local_arrays_become_global_ones_and_back():
     assert multihost_utils.host_local_array_to_global_array(whole["x"], MESH2, P("a", "b")) is whole["x"]
     with pytest.raises(phalanx.errors.TraceError, match="outside of transformations"):
         phalanx.jit(lambda x: multihost_utils.host_local_array_to_global_array(x, MESH2, P("a")))(part)
+
+
+def launches_take_one_thread_hop_where_they_may_wait_and_none_elsewhere():
+    call, hops = interruptible_wait._Helper.call, []
+    sum_over_all = _shard_map(lambda x: lax.psum(x, "x"), P("x"), P())
+    double = phalanx.jit(lambda x: x * 2)
+    x = _put(A)
+    sum_over_all(x).block_until_ready(), double(x).block_until_ready()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interruptible_wait._Helper, "call", lambda *given: (hops.append(given[1]), call(*given))[1])
+        for f, at_most in (sum_over_all, 10), (double, 0):
+            hops.clear()
+            results = [f(x) for _ in range(10)]
+            assert len(hops) <= at_most
+            phalanx.block_until_ready(results)
+            assert len(hops) <= at_most + 1
+            [np.asarray(y.addressable_shards[0].data) for y in results]
+            assert len(hops) <= at_most + 1
 
 
 def no_preemption_without_a_signal():

@@ -178,7 +178,7 @@ def detect(environ: Mapping[str, str], given: Mapping[str, Any], method: str | N
       method: the name of a cluster environment; None takes the first one whose mark is set, "deactivate" none.
 
     Returns:
-      The arguments, and `local_process_id` where the environment numbers the processes of a machine; None if it has one.
+      The arguments, and `local_process_id` where the environment numbers the processes of a machine; None for only one.
 
     Raises:
       ArgumentError: the environment is set in part only, there is none, or `method` is unknown.
