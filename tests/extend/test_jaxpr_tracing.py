@@ -74,7 +74,7 @@ def test_rules_of_dead_code_elimination_are_registered_and_shown():
     program = phalanx.make_jaxpr(lambda x: p.bind(x)[0])(1.0)
     smaller, _ = pe.dce_jaxpr(program.jaxpr, [True])
     assert smaller.eqns[0].primitive is lax.sin_p and pe.dce_rules[p] is rule
-    scan = phalanx.make_jaxpr(lambda x: lax.scan(lambda c, _: (c, c + 1), x, None, length=2))(1.0).eqns[0]
+    scan = phalanx.make_jaxpr(lambda x: lax.scan(lambda c, _: (2 * c, c + 1), x, None, length=2))(1.0).eqns[0]
     used, smaller = pe.dce_rules[lax.scan_p]([True, False], scan)
     assert used == [True] and len(smaller.outvars) == 1
     with pytest.raises(NotImplementedError, match="register the rule in partial_eval_jaxpr_custom_rules"):

@@ -134,7 +134,7 @@ CALLS = {
         "[(0, 1), (2, 0, 1)], [(0, 1), (3, 0)], reduced={1: 'sum'}, whole={2, 3}",
     ),
     "scan with a sum in the carry": (
-        lambda h, xs: lax.scan(lambda h, x: (h + x.sum(0), x), h, xs), (numbers(6), XS),
+        lambda h, xs: lax.scan(lambda h, x: (h + x.sum(0), -x), h, xs), (numbers(6), XS),
         "[(0,), (1, 2, 0)], [(0,), (3, 4, 0)], reduced={}, whole={1, 2, 3, 4}",
     ),
     "scan that mixes its carry": (

@@ -498,3 +498,36 @@ def test_a_scan_with_an_effect_and_a_residual_equal_in_all_iterations_is_differe
     np.testing.assert_allclose(phalanx.grad(loss)(1.0), np.cos(1.0), rtol=1e-6)
     phalanx.effects_barrier()
     assert capfd.readouterr().out.split("\n")[:3] == ["c = 0.0", "c = 0.0", "c = 1.0"]
+
+
+def test_a_carried_value_that_the_body_returns_unchanged_is_saved_once():
+    """Parameters in the carry were saved for each iteration, so that the backward pass needed `length` copies."""
+
+    def f(w, h):
+        (w, h), _ = lax.scan(lambda c, _: ((c[0], jnp.tanh(c[0] @ c[1])), None), (w, h), length=5)
+        return h.sum() + w.sum()
+
+    def constant(w, h):
+        return lax.scan(lambda h, _: (jnp.tanh(w @ h), None), h, length=5)[0].sum() + w.sum()
+
+    w, h = jnp.full((3, 3), 0.5), jnp.arange(3.0)
+    _, pull = phalanx.vjp(f, w, h)
+    assert sorted(x.shape for x in phalanx.tree.leaves(pull)) == [(3, 3), (5, 3), (5, 3)]
+    for got, want in zip(phalanx.grad(f, (0, 1))(w, h), phalanx.grad(constant, (0, 1))(w, h)):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_results_that_equal_operands_are_not_computed():
+    def f(x, y):
+        (y, z), same = lax.scan(lambda c, x: ((c[0], c[1] + x), x), (y, 0.0), x)
+        return lax.cond(z > 1, lambda y, z: (y, z), lambda y, z: (y, -z), y, z), same
+
+    program = phalanx.make_jaxpr(f)(jnp.ones(3), 2.0)
+    scan, cond = (next(e for e in program.eqns if e.primitive.name == name) for name in ("scan", "cond"))
+    assert len(scan.outvars) == len(cond.outvars) == 1
+    assert program.outvars[0] is program.invars[1] and program.outvars[2] is program.invars[0]
+    (y, z), same = f(np.ones(3, np.float32), 2.0)
+    assert (y.item(), z.item(), same.tolist()) == (2.0, 3.0, [1.0, 1.0, 1.0])
+    # So they do not depend on the example either.
+    keep = lambda x, y: lax.cond(x < 0, lambda y: lax.scan(lambda c, _: (c, None), y, length=2)[0], lambda y: y, y)
+    assert phalanx.vmap(keep, (0, None), None)(jnp.arange(3.0), 4.0).item() == 4.0

@@ -19,6 +19,7 @@ from phalanx.core import (
     Effects,
     Eqn,
     Jaxpr,
+    Literal,
     ShapedArray,
     ShardingRule,
     Slot,
@@ -52,7 +53,7 @@ from phalanx.core import (
 )
 from phalanx.engine.mlir import hlo
 from phalanx.lax.collectives.named_axes import check_no_divergence
-from phalanx.lax.control_flow.control_flow_tracing import check_refs, leaf_avals, split_by_sizes, stage_body
+from phalanx.lax.control_flow.control_flow_tracing import as_array, check_refs, leaf_avals, split_by_sizes, stage_body
 from phalanx.lax.control_flow.python_control_flow import runs_in_python
 from phalanx.lax.elementwise import clamp, convert_element_type, dtype_kind, eq, select_n
 from phalanx.lax.shape import broadcast_in_dim
@@ -453,8 +454,36 @@ def bind_cond(
             jaxpr.out_avals,
             source,
         )
-    out = bind_branches(primitive, number, jaxprs, [b.consts for b in bodies], leaves)
+    # The choice by platform must be lowered, since a platform may have no branch.
+    forwarded = _forwarded_operands(jaxprs, len(leaves)) if primitive is cond_p else [None] * len(first.jaxpr.outvars)
+    kept = tuple([i is None for i in forwarded])
+    smaller = [_select_outputs(j, kept) for j in jaxprs]
+    # Without results and effects there is nothing to call.
+    has_work = any(kept) or any(j.effects for j in smaller)
+    computed = iter(bind_branches(primitive, number, smaller, [b.consts for b in bodies], leaves) if has_work else ())
+    out = [next(computed) if i is None else as_array(leaves[i]) for i in forwarded]
     return tree_unflatten(first.out_tree, out)
+
+
+def _forwarded_operands(branches: Sequence[Jaxpr], count: int) -> list[int | None]:
+    """For each result the number of the operand that all branches return for it, or None.
+
+    Args:
+      branches: jaxprs that take their own constants before the operands.
+      count: the number of operands.
+    """
+    number_of = [{v: i for i, v in enumerate(b.invars[len(b.invars) - count :])} for b in branches]
+    found = [
+        {None if type(v) is Literal else numbers.get(v) for v, numbers in zip(column, number_of, strict=True)}
+        for column in zip(*(b.outvars for b in branches), strict=True)
+    ]
+    return [numbers.pop() if len(numbers) == 1 else None for numbers in found]
+
+
+@cached_on_jaxpr
+def _select_outputs(jaxpr: Jaxpr, kept: Sequence[bool]) -> Jaxpr:
+    """The jaxpr with some of its outputs."""
+    return jaxpr if all(kept) else jaxpr.replace(outvars=select_flagged(jaxpr.outvars, kept))
 
 
 def _promote_weak_results(jaxprs: Sequence[Jaxpr]) -> list[Jaxpr]:

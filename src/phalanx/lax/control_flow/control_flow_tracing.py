@@ -32,6 +32,7 @@ from phalanx.core import (
     retype_jaxpr,
     select_flagged,
     trace_to_jaxpr,
+    unwrap_array_like,
     vary_outputs,
     vector_space,
     widen_varying,
@@ -102,6 +103,12 @@ def check_refs(where: str, operands: PyTree, bodies: Sequence[TracedBody]) -> No
 def leaf_avals(leaves: Sequence[Any]) -> list[ShapedArray]:
     """The types of a list of values."""
     return [get_aval(x) for x in leaves]
+
+
+def as_array(x: Any) -> Any:
+    """The array that an operand stands for, where a loop or branch returns the operand unchanged."""
+    x, aval = unwrap_array_like(x), get_aval(x)
+    return vector_space.as_type(x, aval.dtype, aval.weak_type)
 
 
 def split_by_sizes(items: Sequence[Any], sizes: Sequence[int]) -> list[list]:

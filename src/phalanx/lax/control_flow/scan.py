@@ -12,8 +12,11 @@ from typing import Any
 from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
+    Jaxpr,
+    Literal,
     ShapedArray,
     ShardingError,
+    cached_on_jaxpr,
     check_function,
     format_code_position,
     get_aval,
@@ -23,7 +26,14 @@ from phalanx.core import (
     select_unflagged,
 )
 from phalanx.custom_rules.custom_vmap import custom_vmap
-from phalanx.lax.control_flow.control_flow_tracing import check_carry, check_refs, leaf_avals, promote_carry, stage_body
+from phalanx.lax.control_flow.control_flow_tracing import (
+    as_array,
+    check_carry,
+    check_refs,
+    leaf_avals,
+    promote_carry,
+    stage_body,
+)
 from phalanx.lax.control_flow.python_control_flow import runs_in_python, scan_in_python
 from phalanx.lax.control_flow.scan_primitive import ScanLayout, scan_p
 from phalanx.lax.indexing.static_slice import slice_in_dim
@@ -147,8 +157,43 @@ def bind_scan(
     check_refs(name, xs, [body])
     n = len(init_flat)
     layout = ScanLayout(len(body.consts), n, size, bool(reverse), int(unroll))
-    out = scan_p(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, layout=layout)
+    out = _bind_scan(body.jaxpr, layout, [*body.consts, *init_flat, *xs_flat])
     return tree_unflatten(init_tree, out[:n]), tree_unflatten(y_tree, out[n:])
+
+
+def _bind_scan(jaxpr: Jaxpr, layout: ScanLayout, operands: Sequence[Any]) -> list:
+    """Bind the primitive on a loop without the results that equal operands, which are returned as they are."""
+    smaller, divided, forwarded = _forward_operands(jaxpr, layout)
+    consts, carry, xs = layout.split(operands)
+    steady = [i is not None for i in forwarded[: layout.num_carry]]
+    taken = [*consts, *select_flagged(carry, steady), *select_unflagged(carry, steady), *xs]
+    has_work = smaller.outvars or smaller.effects
+    computed = iter(scan_p(*taken, jaxpr=smaller, layout=divided) if has_work else ())
+    return [next(computed) if i is None else as_array(operands[i]) for i in forwarded]
+
+
+@cached_on_jaxpr
+def _forward_operands(jaxpr: Jaxpr, layout: ScanLayout) -> tuple[Jaxpr, ScanLayout, Sequence[int | None]]:
+    """The loop in which carried values that the body returns unchanged are constants, and inputs are no outputs.
+
+    Otherwise the backward pass would save such a value, for example the parameters of a model, for each iteration.
+
+    Returns:
+      The jaxpr, its layout, and for each result of the whole the operand that it equals, or None.
+    """
+    consts, carry, xs = layout.split(jaxpr.invars)
+    c, n = layout.num_consts, layout.num_carry
+    number_of = {v: c + n + i for i, v in enumerate(xs)}
+    forwarded = [c + i if v is out else None for i, (v, out) in enumerate(zip(carry, jaxpr.outvars))]
+    forwarded += [None if type(v) is Literal else number_of.get(v) for v in jaxpr.outvars[n:]]
+    if not any(i is not None for i in forwarded):
+        return jaxpr, layout, forwarded
+    steady = [i is not None for i in forwarded[:n]]
+    smaller = jaxpr.replace(
+        invars=[*consts, *select_flagged(carry, steady), *select_unflagged(carry, steady), *xs],
+        outvars=select_flagged(jaxpr.outvars, [i is None for i in forwarded]),
+    )
+    return smaller, layout._replace(num_consts=c + sum(steady), num_carry=n - sum(steady)), forwarded
 
 
 def _check_unsharded_leading_dim(name: str, xs: PyTree) -> None:
