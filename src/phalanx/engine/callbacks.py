@@ -9,6 +9,7 @@ An exception in a callback stops the program; `runtime_errors.unwrap_callback_er
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -44,10 +45,9 @@ def host_function(
       function: takes a NumPy array for each operand; returns a sequence with an array-like for each result.
       results: for each result an object with `shape` and `dtype`.
       name: the user's name for the function, for errors.
-      num_partitions: devices that share the program. If there are several, an exception does not stop the program,
-        since the
-        other devices would wait for this one forever: the results are zeros, and the next wait for any array raises
-        the exception.
+      num_partitions: devices that share the program. If there are several, an exception does not stop the program, since
+        the other devices would wait for this one forever: the results are NaN, or zero where there is none, and the
+        next wait for any array raises the exception. Other processes may read the results before they learn of it.
 
     Returns:
       A function for `compile_module(host_callbacks=...)`. Operands are copies, so that they may be kept; results are
@@ -65,12 +65,21 @@ def host_function(
             if num_partitions == 1:
                 raise keep_failure(error) from None
             keep_late_failure(error)
-            checked = [np.zeros(result.shape, result.dtype) for result in results]
+            checked = [_make_invalid(result) for result in results]
         finally:
             _thread.is_calling = was_calling
         return tuple(checked)
 
     return call
+
+
+def _make_invalid(result: Any) -> np.ndarray:
+    """An array in the place of a result that a callback did not return."""
+    value = np.zeros(result.shape, result.dtype)
+    if value.dtype.kind in "fcV":  # "V" is bfloat16, but also int4, which has no NaN
+        with contextlib.suppress(ValueError):
+            value.fill(np.nan)
+    return value
 
 
 def check_results(name: str, given: Any, results: Sequence[Any]) -> list[np.ndarray]:
