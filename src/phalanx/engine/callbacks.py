@@ -45,9 +45,9 @@ def host_function(
       function: takes a NumPy array for each operand; returns a sequence with an array-like for each result.
       results: for each result an object with `shape` and `dtype`.
       name: the user's name for the function, for errors.
-      num_partitions: devices that share the program. If there are several, an exception does not stop the program, since
-        the other devices would wait for this one forever: the results are NaN, or zero where there is none, and the
-        next wait for any array raises the exception. Other processes may read the results before they learn of it.
+      num_partitions: devices that share the program. If there are several, an exception does not stop the program: the
+        others would wait for this one forever. The results are NaN, or zero where there is none, and the next wait for
+        any array raises the exception. Other processes may read the results before they learn of it.
 
     Returns:
       A function for `compile_module(host_callbacks=...)`. Operands are copies, so that they may be kept; results are

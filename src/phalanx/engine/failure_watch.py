@@ -443,7 +443,8 @@ class FailureWatch:
             other = rollings.get(mine.number, mine)
             if other.rolling != mine.rolling:
                 expected = f"launch {mine.name} as number {mine.number}, as this one does"
-                return self._report(process, record, "order", f"a launch of {other.name}", expected)
+                got = f"a launch of {'another ' * (other.name == mine.name)}{other.name}"
+                return self._report(process, record, "order", got, expected)
         if theirs[-1].number < ours[-1].number and waited is not None:
             expected = f"come to launch {ours[-1].number}, {ours[-1].name}"
             if record["state"] == "left":
