@@ -7,6 +7,8 @@ from tests.processes import run_python
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
+from phalanx.engine import unfinished_runs
+from phalanx.runtime import in_flight
 
 _SUM = """
     import threading
@@ -108,3 +110,33 @@ def test_a_callback_may_start_more_runs_than_the_limit():
     f(x)
     phalanx.effects_barrier()
     assert [float(y[0]) for y in results] == [28.0] * 20
+
+
+def test_a_launch_is_handed_over_only_while_an_earlier_run_may_go_on(monkeypatch):
+    class Results:
+        def __init__(self):
+            self.ready = False
+
+        def consume_token(self):
+            return None
+
+        def consume_with_handlers(self, handlers):
+            return [self]
+
+        def is_deleted(self):
+            return False
+
+        def is_ready(self):
+            return self.ready
+
+    def watch(run, may_block=False):
+        return lambda arguments: handed_over.append(may_block) or run(arguments)
+
+    monkeypatch.setattr(unfinished_runs._Runs, "unfinished", type(unfinished_runs._Runs.unfinished)())
+    handed_over = []
+    run = in_flight.limit_in_flight(lambda arguments, with_tokens: Results(), False, 0, watch)
+    results = [run([]).consume_with_handlers([])[0] for _ in range(2)]
+    for result in results:
+        result.ready = True
+    run([])
+    assert handed_over == [False, True, False]

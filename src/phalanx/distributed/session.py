@@ -22,13 +22,12 @@ from typing import Any
 from phalanx.core import ArgumentError, ArgumentTypeError
 from phalanx.core.error_classes import ForbiddenError
 from phalanx.distributed.cluster_detection import detect
-from phalanx.engine import client, coordination_service
+from phalanx.engine import client, coordination_service, unfinished_runs
 from phalanx.engine.cache import clear_caches
 from phalanx.engine.coordination import Coordinator, bind_address, make_cpu_collectives, own_address
 from phalanx.engine.environment_variables import read_option_variable
 from phalanx.engine.failure_watch import FailureWatch
 from phalanx.engine.tcp_sockets import listening_ports
-from phalanx.runtime import in_flight
 from phalanx.runtime.in_flight import effects_barrier
 
 # Set by `phalanx launch`, which runs the coordination service itself, and writes to this file which process has ended.
@@ -266,7 +265,7 @@ def _leave_failed_program() -> None:
     _left.append(_current[0])
     with contextlib.suppress(Exception):  # of the effects of programs that have failed
         effects_barrier()  # while waits can be interrupted
-    in_flight.abandon()
+    unfinished_runs.abandon()
     _disconnect()
     client.abandon_clients()
     clear_caches()

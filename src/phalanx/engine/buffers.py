@@ -32,6 +32,7 @@ from phalanx.engine.client import Device, DeviceList as DeviceList
 from phalanx.engine.interruptible_wait import interrupters, wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 from phalanx.engine.transfer_guard import to_transfer_error
+from phalanx.engine.unfinished_runs import all_finished
 
 ShardingBase: TypeAlias = _jax.Sharding
 _COPY = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
@@ -204,7 +205,8 @@ def _record_parts(buffer: Buffer, parts: Sequence[Buffer]) -> Buffer:
     return buffer
 
 
-_is_deleted = Buffer.is_deleted  # the C++ method itself: this runs for each argument of each call
+# The C++ methods themselves: they run for each argument of each call, and for each array of a wait.
+_is_deleted, _is_ready = Buffer.is_deleted, Buffer.is_ready
 
 
 def is_deleted(buffer: Buffer) -> bool:
@@ -395,9 +397,10 @@ def reorder_shards(buffer: Buffer, sharding: Any) -> Buffer:
 def block_until_ready(buffers: Sequence[Buffer]) -> None:
     """Wait until all arrays are computed; raises the error of the first computation that failed."""
     try:
-        if interrupters and not all(buffer.is_ready() for buffer in buffers):
+        if interrupters and not all_finished() and not all(map(_is_ready, buffers)):
             wait(lambda: _jax.batched_block_until_ready(buffers))
-        _jax.batched_block_until_ready(buffers)
+        else:
+            _jax.batched_block_until_ready(buffers)
     except XlaRuntimeError as error:
         raise unwrap_callback_error(error) from None
     raise_late_failure()

@@ -48,6 +48,7 @@ from phalanx.engine import (
     explicit_transfer,
     monitoring,
     offline_compiler,
+    unfinished_runs,
     unwrap_callback_error,
 )
 from phalanx.engine.compile_only_devices import Topology
@@ -490,7 +491,9 @@ class CompiledProgram:
         if lowered.kept is not None or lowered.constants:
             run = _select_arguments(run, lowered.kept, lowered.constants)
         if waits:
-            run = in_flight.limit_in_flight(run, self.has_effects, watch)
+            # XLA makes no elements of an empty result, which is therefore ready at once.
+            number = next((i for i, t in enumerate(self.out_types) if 0 not in t.buffer_aval.shape), None)
+            run = in_flight.limit_in_flight(run, self.has_effects, number, watch)
         else:
             run = watch(run)
             if self.has_effects:
@@ -533,18 +536,19 @@ class CompiledProgram:
         return list(map(Array, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))
 
 
-def _make_watch(lowered: LoweredProgram, waits: bool) -> Callable[[Callable], Callable]:
+def _make_watch(lowered: LoweredProgram, waits: bool) -> Callable[..., Callable]:
     """Make the wrapper of a program's execution that watches its launches, if it runs on several processes.
 
     Args:
       lowered: the program.
-      waits: whether devices wait for each other. If earlier runs occupy all threads of the engine, a launch then waits,
-        too. On a single device of this process it does so in any case, but is so fast that another thread would show.
+      waits: whether devices wait for each other, and its runs are counted.
     """
     coordinator = client.coordinator()
     processes = () if coordinator is None else sorted({device.process_index for device in lowered.devices})
     if coordinator is None or coordinator.watch is None or len(processes) < 2:
-        return lambda run: run
+        return lambda run, may_block=False: run
+    if not waits and lowered.devices[0].platform != "cpu":
+        unfinished_runs.start_others()
     program, name = lowered.program, lowered.program.debug_name
     shardings = [
         f"{kind} {i}: {sharding}"
@@ -558,16 +562,13 @@ def _make_watch(lowered: LoweredProgram, waits: bool) -> Callable[[Callable], Ca
         constants = [f"constant {i}: {process_comparison.format_value(c)}" for i, c in enumerate(values)]
         return [*program.pretty_print(source_info=True, width=math.inf).splitlines(), *constants, *shardings]
 
-    num_own = sum(device.process_index == coordinator.process_id for device in lowered.devices)
-    may_block = waits and num_own > 1
-    return functools.partial(
-        coordinator.watch.watch_launches,
-        name=name,
-        fingerprint=fingerprint,
-        processes=processes,
-        lines=describe,
-        may_block=may_block,
+    watch = functools.partial(
+        coordinator.watch.watch_launches, name=name, fingerprint=fingerprint, processes=processes, lines=describe
     )
+    # A launch on a single device of this process waits for the others in any case, but is so fast that another thread
+    # would show.
+    has_several = sum(device.process_index == coordinator.process_id for device in lowered.devices) > 1
+    return lambda run, may_block=False: watch(run, may_block=may_block and has_several)
 
 
 def _make_result_handler(t: ArrayType) -> Any:

@@ -7,22 +7,19 @@ that order tokens are needed only inside a module. `compiled_program` calls this
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from phalanx.engine import unfinished_runs
 from phalanx.engine.callbacks import in_callback
 from phalanx.engine.interruptible_wait import wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 
-_MAX_UNFINISHED = 16
-_unfinished: collections.deque[Any] = collections.deque()  # the tokens of runs, in the order of their start
 _start_lock = threading.Lock()
 
 
-def limit_in_flight(run: Callable, has_effects: bool, watch: Callable[[Callable], Callable]) -> Callable:
+def limit_in_flight(run: Callable, has_effects: bool, number: int | None, watch: Callable[..., Callable]) -> Callable:
     """Limit the runs in flight of programs whose CPU devices wait for each other or for Python.
 
     Each device that waits occupies a thread of the engine's pool. With 40 to 100 unfinished runs, no thread is left for
@@ -32,49 +29,33 @@ def limit_in_flight(run: Callable, has_effects: bool, watch: Callable[[Callable]
     Args:
       run: the execution of the program.
       has_effects: whether the token of a run is kept for `effects_barrier`.
-      watch: wraps functions that execute the program; over several processes, another thread may call them.
+      number: the number of a result that is ready only when the run is finished; None if there is none.
+      watch: wraps functions that execute the program. A launch may block while others occupy the threads of the engine;
+        over several processes, another Python thread then makes it.
     """
 
-    def start(arguments: list) -> tuple[Any, Any]:
-        results = run(arguments, True)
-        token = results.consume_token()
-        _unfinished.append(token)
-        return results, token
+    def start(arguments: list) -> unfinished_runs.Run:
+        return unfinished_runs.start(run, arguments, number)
 
-    def make_room_and_start(arguments: list) -> tuple[Any, Any]:
-        if len(_unfinished) >= _MAX_UNFINISHED:
-            wait(_make_room)
+    def make_room_and_start(arguments: list) -> unfinished_runs.Run:
+        unfinished_runs.make_room()
         return start(arguments)
 
-    start_at_once, start_when_possible = watch(start), watch(make_room_and_start)
+    start_at_once = watch(start)
+    start_when_possible = watch(make_room_and_start, may_block=True)
+    start_in_callback = watch(start, may_block=True)
 
-    def run_limited(arguments: list) -> Any:
+    def run_limited(arguments: list) -> unfinished_runs.Run:
         if in_callback():  # which must not wait here: one of the oldest runs may be the one that waits for it
-            results, token = start_at_once(arguments)
+            started = start_in_callback(arguments)
         else:
             with _start_lock:
-                results, token = start_when_possible(arguments)
+                started = (start_at_once if unfinished_runs.all_finished() else start_when_possible)(arguments)
         if has_effects:
-            add_token(token)
-        return results
+            add_token(started.token)
+        return started
 
     return run_limited
-
-
-def _make_room() -> None:
-    """Wait for the older half of the unfinished runs, so that only one call in many has to wait."""
-    for token in list(_unfinished)[: _MAX_UNFINISHED // 2]:
-        # The failure of a run is raised where its results are read, or by `effects_barrier`.
-        with contextlib.suppress(XlaRuntimeError):
-            token.block_until_ready()
-        # Removed after the wait, so that an interrupt leaves the run counted. A thread whose wait was left goes on.
-        with contextlib.suppress(ValueError):
-            _unfinished.remove(token)
-
-
-def abandon() -> None:
-    """Forget the runs of a distributed program that has failed, some of which may never end."""
-    _unfinished.clear()
 
 
 def keep_tokens(run: Callable) -> Callable:

@@ -1,0 +1,105 @@
+"""Unfinished runs: those of programs whose CPU devices wait for each other or for Python, and which may still go on.
+
+While there is none, a launch of such a program does not block, and no wait for results depends on another process.
+jaxlib tells whether an array is ready, but not whether the token of a run is: the last run counts as finished when one
+of its results is ready, the others when their tokens have been awaited. `runtime.in_flight` adds the runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.engine.interruptible_wait import wait
+from phalanx.engine.runtime_errors import XlaRuntimeError
+
+_MAX_UNFINISHED = 16
+
+
+class Run:
+    """A run, to be used as jaxlib's results of it.
+
+    Args:
+      results: jaxlib's results, with tokens.
+      number: the number of a result that is ready only when the run is finished; None if there is none.
+    """
+
+    __slots__ = ("_number", "_result", "_results", "token")
+
+    def __init__(self, results: Any, number: int | None):
+        self._results, self._number = results, number
+        self._result: Callable[[], Any] = _no_result
+        self.token = results.consume_token()
+
+    def consume_with_handlers(self, handlers: Sequence[Any]) -> list[Any]:
+        """As the function of jaxlib's results."""
+        found = self._results.consume_with_handlers(handlers)
+        self._results = None
+        if self._number is not None:
+            self._result = weakref.ref(found[self._number])
+        return found
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is known to be finished."""
+        result = self._result()
+        return result is not None and not result.is_deleted() and result.is_ready()
+
+
+def _no_result() -> None:
+    return None
+
+
+class _Runs:
+    """The runs in the order of their start, and whether all are among them."""
+
+    unfinished: collections.deque[Run] = collections.deque()
+    has_others = False
+
+
+def start(run: Callable, arguments: list, number: int | None) -> Run:
+    """Start a run; the arguments are as for `Run`."""
+    started = Run(run(arguments, True), number)
+    _Runs.unfinished.append(started)
+    return started
+
+
+def start_others() -> None:
+    """Record that programs are run whose devices wait for each other, but whose runs are not added."""
+    _Runs.has_others = True
+
+
+def all_finished() -> bool:
+    """Whether all runs are known to be finished."""
+    while (runs := _Runs.unfinished) and (last := runs[-1]).is_finished:
+        _remove(last)
+    return not runs and not _Runs.has_others
+
+
+def make_room() -> None:
+    """If there are many unfinished runs, wait for the older half of them, so that only one call in many has to wait."""
+    if len(_Runs.unfinished) >= _MAX_UNFINISHED:
+        wait(_wait_for_older)
+
+
+def _wait_for_older() -> None:
+    for run in list(_Runs.unfinished)[: _MAX_UNFINISHED // 2]:
+        # The failure of a run is raised where its results are read, or by `effects_barrier`.
+        with contextlib.suppress(XlaRuntimeError):
+            run.token.block_until_ready()
+        # Removed after the wait, so that an interrupt leaves the run counted. A thread whose wait was left goes on.
+        _remove(run)
+
+
+def _remove(run: Run) -> None:
+    with contextlib.suppress(ValueError):  # another thread has removed it
+        _Runs.unfinished.remove(run)
+
+
+def abandon() -> None:
+    """Forget the runs of a distributed program that has failed, some of which may never end."""
+    _Runs.unfinished.clear()
+    _Runs.has_others = False
