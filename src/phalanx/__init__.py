@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         closure_convert as closure_convert,
         custom_gradient as custom_gradient,
         custom_jvp as custom_jvp,
+        custom_remat as custom_remat,
         custom_vjp as custom_vjp,
     )
     from phalanx.engine.client import (
@@ -199,7 +200,7 @@ _NAMES = {
         ),
         "core.source_info": "named_call named_scope",
         "core.trace": "ensure_compile_time_eval",
-        "custom_rules": "closure_convert custom_gradient custom_jvp custom_vjp",
+        "custom_rules": "closure_convert custom_gradient custom_jvp custom_remat custom_vjp",
         "engine.client": (
             "Device default_backend device_count devices host_count host_id host_ids local_device_count local_devices "
             "process_count process_index process_indices"

@@ -1,6 +1,7 @@
 """Splitting programs into known and unknown parts, and keeping less for the backward pass."""
 
 import numpy as np
+import pytest
 from phalanx.ad_checkpoint import checkpoint_name
 
 import phalanx
@@ -110,6 +111,62 @@ def test_policies_decide_inside_calls_whose_operands_are_known():
     linear = str(phalanx.make_jaxpr(phalanx.linearize(f, 2.0)[1])(1.0))
     assert " cos " not in linear and " sin " not in linear
     np.testing.assert_allclose(phalanx.grad(f)(2.0), phalanx.grad(repeat)(2.0), rtol=1e-6)
+
+
+def make_sin(fwd):
+    """`jnp.sin` with its cosine as the residual, where `fwd` gives one."""
+
+    def rem(slope, x, scale):
+        return scale * jnp.sin(x), scale * jnp.cos(x) if slope is None else slope
+
+    fun = lambda x, scale: scale * jnp.sin(x)
+    return phalanx.custom_remat(fun, fwd, rem, lambda slope, y_bar: (slope * y_bar,), static_argnums=1)
+
+
+def save_slope(policy, x, scale):
+    return scale * jnp.sin(x), scale * jnp.cos(x)
+
+
+def test_custom_remat_decides_what_is_saved_and_recomputed():
+    sin = make_sin(save_slope)
+    f = phalanx.checkpoint(lambda x: sin(sin(x, 1.0), 2.0))
+    plain = lambda x: 2.0 * jnp.sin(jnp.sin(x))
+    _, linear = phalanx.linearize(f, 0.7)
+    text = str(phalanx.make_jaxpr(linear)(1.0))
+    assert "sin" not in text and "cos" not in text
+    xs = jnp.array([0.1, 0.7, 2.0])
+    for transform in (
+        phalanx.grad,
+        phalanx.jacfwd,
+        lambda f: phalanx.grad(phalanx.grad(f)),
+        lambda f: phalanx.jit(phalanx.grad(f)),
+    ):
+        np.testing.assert_allclose(phalanx.vmap(transform(f))(xs), phalanx.vmap(transform(plain))(xs), rtol=1e-5)
+    assert float(sin(0.7, 2.0)) == float(f(0.7) * 0 + 2.0 * jnp.sin(0.7))
+    # Outside of a checkpoint the function is an ordinary one.
+    np.testing.assert_allclose(phalanx.grad(sin)(0.7, 2.0), 2 * np.cos(0.7), rtol=1e-6)
+
+
+def test_custom_remat_reads_the_policy_of_its_checkpoint():
+    policies = phalanx.checkpoint_policies
+
+    def fwd(policy, x, scale):
+        saves = isinstance(policy, policies.SaveOnlyTheseNames) and "slope" in policy.saveable_names
+        return scale * jnp.sin(x), scale * jnp.cos(x) if saves else None
+
+    sin = make_sin(fwd)
+    repeat = lambda x: phalanx.lax.scan(lambda c, _: (sin(c, 1.0), None), x, length=2)[0]
+    for names, count in ((("slope",), 0), (("other",), 1)):
+        f = phalanx.checkpoint(repeat, policy=policies.save_only_these_names(*names))
+        text = str(phalanx.make_jaxpr(phalanx.linearize(f, 4.0)[1])(1.0))
+        assert text.count(" cos ") == count
+        np.testing.assert_allclose(phalanx.grad(f)(3.0), phalanx.grad(repeat)(3.0), rtol=1e-6)
+
+
+def test_custom_remat_refuses_another_number_of_cotangents():
+    f = phalanx.custom_remat(jnp.sin, lambda _, x: (x, None), lambda _, x: (x, None), lambda _, y_bar: y_bar)
+    with pytest.raises(TypeError, match=r"the result of f_bwd = .*: expected a tuple of 1 cotangents"):
+        phalanx.grad(phalanx.checkpoint(f))(1.0)
 
 
 def test_dead_code_elimination_descends_into_calls():

@@ -39,6 +39,7 @@ _global_values: dict[str, Any] = {
     "rows_share": False,
     "xla_metadata": (),
     "mesh_size_reads": None,
+    "checkpoint_policy": None,
     "is_forked": False,
 }
 _aliases: dict[str, str] = {"x64_enabled": "enable_x64", "platform_name": "platforms"}
@@ -53,7 +54,8 @@ class Context:
     (inside `shard_map(uneven="pad")`, pairs of the axes that split a dimension of an argument, and its size without
     padding), `rows_share` (whether each row of a `pmap` inside another mapped function runs on all devices of that
     function), `xla_metadata` (the metadata that operations carry, as pairs of strings), `mesh_size_reads` (what an
-    export records, see `export.mesh_size_reads`) and `is_forked` (whether the process was forked after devices were
+    export records, see `export.mesh_size_reads`), `checkpoint_policy` (the policy of the `checkpoint` that is being
+    traced, or None) and `is_forked` (whether the process was forked after devices were
     started, so that no program compiled before can run).
     """
 

@@ -16,6 +16,7 @@ from phalanx.custom_rules.custom_jvp_and_vjp_calls import (
     custom_jvp_call_p as custom_jvp_call_p,
     custom_vjp_call_p as custom_vjp_call_p,
 )
+from phalanx.custom_rules.custom_remat import custom_remat as custom_remat
 from phalanx.custom_rules.linear_call import linear_call as linear_call
 from phalanx.engine.public_namespace import publish as _publish
 

@@ -60,6 +60,7 @@ from phalanx.transforms.partial_eval import (
     everything_saveable as everything_saveable,
     partial_eval_inner_jaxpr as partial_eval_inner_jaxpr,
     partial_eval_jaxpr as partial_eval_jaxpr,
+    residual_p as residual_p,
 )
 from phalanx.transforms.structure_checks import (
     PathLabel as PathLabel,

@@ -30,6 +30,7 @@ from phalanx.core import (
     select_unflagged,
     split_tangents,
     state,
+    state_extra,
 )
 from phalanx.engine import Cache, api_boundary, hlo, ir
 from phalanx.runtime.lowering import LoweringContext
@@ -258,7 +259,8 @@ def checkpoint(
         except TypeError:  # an unhashable static argument
             key = traced = None
         if traced is None:
-            _, function, jaxpr = trace_flat(call, given, f"checkpoint of {format_code_position(fun)}")
+            with state_extra(checkpoint_policy=policy or nothing_saveable):  # which `custom_remat` reads
+                _, function, jaxpr = trace_flat(call, given, f"checkpoint of {format_code_position(fun)}")
             jaxpr.debug_name = function_name(fun)
             traced = jaxpr, function.out_tree
             # A jaxpr with tracers among its constants belongs to one trace of an outer transformation.

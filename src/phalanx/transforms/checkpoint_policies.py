@@ -6,6 +6,7 @@ that `checkpoint_name` inserts.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,24 @@ def _policy_on_names(keeps: Callable[[str | None], Any]) -> Policy:
         return keeps(params["name"] if primitive is name_p else None)
 
     return policy
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveOnlyTheseNames:
+    """The policy that `save_only_these_names` makes, in a form that a `f_fwd` of `custom_remat` can read.
+
+    Args:
+      saveable_names: the names that `checkpoint_name` gives to values that are saved.
+
+    Examples:
+      >>> CheckpointPolicies.save_only_these_names("hidden").saveable_names
+      ('hidden',)
+    """
+
+    saveable_names: tuple[str, ...]
+
+    def __call__(self, primitive: Primitive, *_: Any, **params: Any) -> bool:
+        return primitive is name_p and params["name"] in self.saveable_names
 
 
 class CheckpointPolicies:
@@ -53,11 +72,12 @@ class CheckpointPolicies:
 
     checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
+    SaveOnlyTheseNames = SaveOnlyTheseNames
+
     @staticmethod
-    @memoize("transforms.save_only_these_names", 256)
     def save_only_these_names(*names: str) -> Policy:
         """Save values that `checkpoint_name` marks with one of these names."""
-        return _policy_on_names(lambda name: name in names)
+        return SaveOnlyTheseNames(names)
 
     @staticmethod
     @memoize("transforms.save_any_names_but_these", 256)

@@ -17,6 +17,7 @@ from phalanx.core import (
     ArgumentTypeError,
     Atom,
     Eqn,
+    Identity,
     Jaxpr,
     Literal,
     Var,
@@ -49,6 +50,13 @@ def everything_saveable(*_: Any, **__: Any) -> bool:
       True
     """
     return True
+
+
+class Residual(Identity, name="residual"):
+    """The identity, which marks a value that every checkpoint policy saves: any[*shape] -> any[*shape]."""
+
+
+residual_p = Residual()
 
 
 class PartialEvalJaxprs(NamedTuple):
@@ -234,7 +242,7 @@ class _PartialEvaluator:
 
     def _may_save(self, eqn: Eqn) -> bool | np.bool_ | Verdict | Offloadable | None:
         # An effect must not happen twice, so such an equation is never recomputed.
-        if self.policy is everything_saveable or eqn.effects:
+        if self.policy is everything_saveable or eqn.effects or eqn.primitive is residual_p:
             return True
         verdict = self.policy(eqn.primitive, *(a.aval for a in eqn.invars), **eqn.params)
         if not isinstance(verdict, bool | np.bool_ | Verdict | Offloadable | None):
