@@ -83,3 +83,12 @@ def test_the_programs_of_a_function_under_ever_new_options_are_bounded():
         mesh = phalanx.sharding.Mesh(phalanx.devices()[:1], (f"axis{i}",))
         phalanx.jit(f, in_shardings=phalanx.NamedSharding(mesh, phalanx.P()))
     assert len(f._phalanx_programs.known) <= 64
+
+
+def test_live_arrays_leave_out_cached_scalars():
+    x = jnp.ones(3) * 0.8125
+    assert np.asarray(jnp.maximum(x, 0.40625)).tolist() == [0.8125] * 3
+    held = jnp.asarray(np.float32(0.203125))
+    scalars = [float(y) for y in phalanx.live_arrays() if y.shape == ()]
+    assert 0.203125 in scalars and 0.8125 not in scalars and 0.40625 not in scalars
+    assert held.shape == ()

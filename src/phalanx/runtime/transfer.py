@@ -188,6 +188,11 @@ def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
     return found
 
 
+def scalar_buffer_ids() -> set[int]:
+    """The ids of the buffers of cached scalars."""
+    return {id(x._buffer) for x in _scalars.values()}
+
+
 def move(x: Array, sharding: Any, committed: bool, layout: Layout | None = None) -> Array:
     """An array under another sharding; buffers are shared if they are in the right place already."""
     held = x._type

@@ -8,6 +8,7 @@ import numpy as np
 
 from phalanx.core import Tracer, dtypes, physical_aval
 from phalanx.engine import buffers, client, explicit_transfer
+from phalanx.runtime import transfer
 from phalanx.runtime.array import Array, ArrayType, BufferAval
 from phalanx.runtime.layout import Layout
 from phalanx.sharding import Sharding
@@ -77,7 +78,7 @@ def _start_transfer(x: Array) -> None:
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
-    """List all arrays whose buffers are alive on the devices of a platform.
+    """List all arrays whose buffers are alive on the devices of a platform, without the scalars that Phalanx caches.
 
     Args:
       platform: a platform such as `"cpu"`; the default platform if not given.
@@ -91,10 +92,11 @@ def live_arrays(platform: str | None = None) -> list[Array]:
       >>> any(y.shape == (17, 13) for y in live_arrays())
       True
     """
+    cached = transfer.scalar_buffer_ids()
     return [
         Array(x, ArrayType(_aval_of(x), sharding, committed, _layout_of(x)))
         for x, sharding, committed in buffers.live(client.client(platform))
-        if isinstance(sharding, Sharding)
+        if isinstance(sharding, Sharding) and id(x) not in cached
     ]
 
 
