@@ -31,8 +31,8 @@ def check_uneven(cases: Sequence[Case], random: Random) -> None:
     """Check the law for some cases, in sizes from 0 to 20 and on a mesh of 1 to 8 devices that `random` draws.
 
     No shard is larger than its share, rounded up. The collectives send at most as many bytes as those of the next
-    sizes that the mesh divides, where the primitives take these. The exceptions are `RESIZING`, and dimensions of one
-    element (`round_up`).
+    sizes that the mesh divides, where the primitives take these, and what `sent_to_resize` proves necessary. Dimensions
+    of one element are left out (`round_up`).
     """
     sizes = random.choice(MESHES)
     mesh = auto_mesh(sizes, "xy"[: len(sizes)], devices=phalanx.devices()[: np.prod(sizes)])
@@ -77,19 +77,59 @@ def check_program(drawn: Sequence[tuple[Case, list, tuple[Case, list] | None]]) 
 # Primitives whose result, or update, may have a dimension of another size than their operand. At the next even size the
 # shards of both may begin at the same elements; at an uneven one they may not, and elements must be sent even if nothing
 # else is. docs/decisions/0018-bytes-of-uneven-programs.md has the proof.
+MOVING = {"slice", "pad", "concatenate", "split", "reshape"}
 RESIZING = {
-    *("slice", "pad", "concatenate", "split", "reshape", "dynamic_slice", "dynamic_update_slice"),
+    *("dynamic_slice", "dynamic_update_slice"),
     *("reduce_window", "reduce_window_max", "reduce_window_min", "reduce_window_sum"),
 }
 
 
 def sent_to_resize(case: Case, placed: Sequence[Any], results: Sequence[Any]) -> int:
-    """Bytes that a primitive of `RESIZING` may send besides: two shards of each operand and result."""
+    """Bytes that a primitive that resizes dimensions may send besides.
+
+    For one that only moves elements, the least that any program must send; for its gradient the same, in the other
+    direction. For `RESIZING`, two shards of each operand and result.
+    """
     shapes = {x.shape for x in (*placed, *results) if x.ndim}
-    if case.primitive.name not in RESIZING or len(shapes) == 1:
+    if len(shapes) == 1:
+        return 0
+    if case.primitive.name in MOVING:
+        return (1 + bool(case.order)) * sum(least_sent(case, placed, results))
+    if case.primitive.name not in RESIZING:
         return 0
     shards = [np.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in (*placed, *results)]
     return 2 * int(sum(shards))
+
+
+def least_sent(case: Case, placed: Sequence[Any], results: Sequence[Any]) -> list[int]:
+    """For each result, the bytes that some device must receive, or send, since it is not given what it returns.
+
+    The primitive is applied to numbers instead of elements, which tell where each element of a result comes from.
+    """
+    sizes = [a.size for a in case.args]
+    numbers = [
+        np.arange(1 + sum(sizes[:i]), 1 + sum(sizes[: i + 1]), dtype=np.int32).reshape(a.shape)
+        for i, a in enumerate(case.args)
+    ]
+    if case.primitive.name == "pad":
+        numbers[1][...] = 0  # each device has the value of the padding
+    sources = apply(case, *map(jnp.asarray, numbers))
+    found = []
+    for source, y in zip(sources, results, strict=False):
+        held = defaultdict(set)  # by device
+        for number, x in zip(numbers, placed, strict=True):
+            for device, index in x.sharding.devices_indices_map(x.shape).items():
+                held[device] |= {*number[index].ravel().tolist(), 0}
+        received, sent = defaultdict(int), defaultdict(int)
+        for device, index in y.sharding.devices_indices_map(y.shape).items():
+            missing = {*np.asarray(source)[index].ravel().tolist()} - held[device]
+            received[device] = len(missing)
+            for number in missing:
+                owners = [other for other in held if number in held[other]]
+                for owner in owners:
+                    sent[owner] += 1 / len(owners)
+        found.append(int(np.ceil(max([0, *received.values(), *sent.values()]))) * y.dtype.itemsize)
+    return found
 
 
 def program(cases: Sequence[Case]) -> Callable:

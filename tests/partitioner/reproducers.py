@@ -137,6 +137,23 @@ def variadic_windows():
     assert_same_when_sharded(tangent, (4,), [("x",), ()], numbers(8), numbers(8, seed=1))
 
 
+def window_padding():
+    pool = lambda x: lax.reduce_window(x, np.float32(2), lax.add, (3,), (1,), [(1, 1)])
+    assert_same_when_sharded(pool, (4,), [("x",)], numbers(8))
+    pool = lambda x, start: lax.reduce_window(x, start, lambda a, b: 2 * a * b, (2,), (1,), "SAME")
+    assert_same_when_sharded(pool, (4,), [("x",), ()], numbers(11), numbers())
+
+
+def two_bit_integers():
+    def reduce(dtype, x):
+        small = x.astype(dtype)
+        rows = [small.sum(0), small.max(0), jnp.take(small, jnp.array([3, 1]), 0)[0]]
+        return [y.astype(int) for y in (*rows, jnp.cumsum(small, 0), small.at[jnp.array([1, 9])].add(1))]
+
+    for dtype in (jnp.int2, jnp.uint2):
+        assert_same_when_sharded(functools.partial(reduce, dtype), (8,), [("x",)], integers(17, 3))
+
+
 def overlapping_select_and_scatter():
     pool = lambda x: lax.reduce_window(x, np.float32(-np.inf), lax.max, (2,), (1,), "VALID")
     gradient = lambda x, g: phalanx.vjp(pool, x)[1](g)[0]

@@ -8,7 +8,7 @@ import pytest
 from tests.partitioner import reproducers
 
 from phalanx.core.primitive import registry
-from phalanx.partitioner.partitioned_lowering import PER_SHARD, RULES
+from phalanx.partitioner.partitioned_lowering import IN_BYTES, PER_SHARD, RULES
 from phalanx.partitioner.workarounds import WORKAROUNDS, is_active, without
 
 INSTALLED = ".".join(jaxlib.__version__.split(".")[:2])
@@ -52,7 +52,7 @@ def _shows_defect(entry):
 
 def test_table_and_rules_name_existing_primitives():
     named = {p for entry in WORKAROUNDS.values() for p in entry.primitives}
-    assert named == {*RULES, *PER_SHARD}
+    assert named == {*RULES, *PER_SHARD, *IN_BYTES}
     assert named <= registry.keys()
 
 

@@ -409,6 +409,14 @@ ALIKE = {
     "gradient of cummax": phalanx.grad(lambda x: jnp.sin(lax.cummax(x, axis=0)).sum()),
     "gradient of cumlogsumexp": phalanx.grad(lambda x: jnp.sin(lax.cumlogsumexp(x, axis=0, reverse=True)).sum()),
     "gradient of prod": phalanx.grad(lambda x: jnp.sin(jnp.prod(x, axis=0)).sum()),
+    "trapezoid": lambda x: jnp.trapezoid(x, axis=0),
+    "sum of a part": lambda x: jnp.exp(x[1:]).sum(0),
+    "correlation": lambda x: jnp.vdot(x[1:], x[:-1]),
+    "largest step": lambda x: jnp.abs(x[1:] - x[:-1]).max(0),
+    "gradient of diff": phalanx.grad(lambda x: jnp.sin(jnp.diff(x, axis=0)).sum()),
+    "gradient of kron": phalanx.grad(lambda x: jnp.sin(jnp.kron(x, jnp.ones((2, 1)))).sum()),
+    "gradient of interior padding": phalanx.grad(lambda x: jnp.sin(lax.pad(x, 0.0, [(0, 0, 1), (0, 0, 0)])).sum()),
+    "gradient of another split": phalanx.grad(lambda x: jnp.sin(x.reshape(3 * x.shape[0], 2)).sum()),
     "gradient of scatter": phalanx.grad(lambda x: jnp.sin(x.at[jnp.array([0, 2])].add(-1.0)).sum()),
 }
 
@@ -448,6 +456,15 @@ MOVES = {
     "merged": (lambda x: x.reshape(-1), 3),
     "twice": (lambda x: jnp.concatenate([x, x]), 6),
     "padded": (lambda x: jnp.pad(x, ((2, 1), (0, 0)), constant_values=7.0), 2),
+    # Each row once to a device that needs it, however often it is repeated there.
+    "repeated": (lambda x: jnp.repeat(x, 2, 0), 3),
+    "repeated rows in reverse": (lambda x: jnp.repeat(x, 2, 0)[::-1], 4),
+    "kron": (lambda x: jnp.kron(x, jnp.array([[2.0], [1.0]])), 3),
+    "spread": (lambda x: lax.pad(x, jnp.float32(3), [(0, 0, 1), (0, 0, 0)]), 3),
+    # What is sent at 24 rows, and then the result to its own shards, as for x[:-1].
+    "differences": (lambda x: jnp.diff(x, axis=0), 1 + 3),
+    "second differences": (lambda x: x[2:] - 2 * x[1:-1] + x[:-2], 3 + 3),
+    "compared": (lambda x: (x[1:] > x[:-1]) * x[1:], 1 + 3),
 }
 
 

@@ -28,6 +28,11 @@ _WIDE = {
 }
 
 
+def is_two_bits(dtype: np.dtype) -> bool:
+    """Whether a dtype is one of integers of 2 bits, which CPU devices cannot combine."""
+    return dtype == ml_dtypes.int2 or dtype == ml_dtypes.uint2
+
+
 def byte_aval(aval: ShapedArray) -> ShapedArray:
     """The type with bytes in place of integers of 2 or 4 bits."""
     # Types are interned, so an unchanged type is the same object, which callers test by `is`.

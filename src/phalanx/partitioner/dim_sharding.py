@@ -195,6 +195,11 @@ def _source_dims(x: ir.Value, d: int, has_uneven: bool) -> list[Dimension]:
     return [(o, d) for o in alike if is_kept(o)]
 
 
+def kept_as(x: ir.Value, d: int) -> int | None:
+    """The dimension of the operand of a broadcast or reshape that is kept as dimension `d` of its result."""
+    return _SOURCE_OF_DIM[x.owner.name](x.owner, d)
+
+
 def _source_of_reshape(op: ir.Operation, d: int) -> int | None:
     before, after = _shape(op.operands[0]), _shape(op.results[0])
     # A dimension survives a reshape if it has the same size and the same number of elements before it.

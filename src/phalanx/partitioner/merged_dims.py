@@ -16,29 +16,24 @@ import numpy as np
 from phalanx.engine import hlo, ir
 from phalanx.partitioner.dim_sharding import find_dim_sharding, replicate_dims
 from phalanx.partitioner.move_lowering import DimGroup
+from phalanx.partitioner.resizing import emit_again, is_elementwise
 from phalanx.runtime import LoweringContext, shape_of, type_like
 
 _MOST_OPERATIONS = 64  # that are emitted again
-_ELEMENTWISE = {
-    f"stablehlo.{name}"
-    for name in (
-        *("abs", "add", "and", "atan2", "bitcast_convert", "cbrt", "ceil", "clamp", "compare", "complex", "convert"),
-        *("cosine", "count_leading_zeros", "divide", "exponential", "exponential_minus_one", "floor", "imag"),
-        *("is_finite", "log", "log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or"),
-        *("popcnt", "power", "real", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "select"),
-        *("shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "sqrt", "subtract", "tan"),
-        *("tanh", "xor"),
-    )
-}
 
 
 class _Merge(NamedTuple):
-    """A merge of dimensions: the shapes before and after it, the dimensions before, and the merged dimension."""
+    """A merge of dimensions: the shapes before and after it, and the dimensions before and after."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
     group: DimGroup
-    dim: int
+    merged: DimGroup
+
+    @property
+    def dim(self) -> int:
+        """The leading dimension after the merge, which is divided."""
+        return self.merged.dim
 
 
 def unmerge(ctx: LoweringContext, x: ir.Value) -> tuple[ir.Value, _Merge] | None:
@@ -53,12 +48,8 @@ def unmerge(ctx: LoweringContext, x: ir.Value) -> tuple[ir.Value, _Merge] | None
             if found != merge:
                 return None
             built[value] = module.moves[value].operands[0][0]
-        elif _is_elementwise(value):
-            op = value.owner
-            operands = [built.get(o, o) for o in op.operands]
-            attributes = {name: op.attributes[name] for name in _names(op.attributes)}
-            result = type_like(value, merge.before)
-            built[value] = ir.Operation.create(op.name, [result], operands, attributes).results[0]
+        elif is_elementwise(value):
+            built[value] = emit_again(value, [built.get(o, o) for o in value.owner.operands], merge.before)
         elif find_dim_sharding(module, value, merge.dim) is None:
             built[value] = _reshape_whole(ctx, value, merge)
         else:
@@ -78,36 +69,24 @@ def _find_operations(ctx: LoweringContext, x: ir.Value) -> tuple[list[ir.Value],
         elif value not in order:
             merge = merge or _merge_of(ctx.module.moves.get(value), value)
             pending.append((value, True))
-            if _is_elementwise(value):
+            if is_elementwise(value):
                 pending.extend((o, False) for o in value.owner.operands if shape_of(o) == shape)
     return list(order), None if pending else merge
 
 
-def _is_elementwise(y: ir.Value) -> bool:
-    op = y.owner
-    if isinstance(op, ir.Block) or op.name not in _ELEMENTWISE:
-        return False
-    # A conversion to a narrower dtype adds a dimension, and one to a wider dtype removes it.
-    return op.name != "stablehlo.bitcast_convert" or shape_of(op.operands[0]) == shape_of(y)
-
-
 def _merge_of(move: Any, y: ir.Value) -> _Merge | None:
-    if move is None or len(move.operands) != 1 or move.result.length > 1 or move.operands[0][1].length == 1:
+    if move is None or len(move.operands) != 1 or move.operands[0][1].length == move.result.length == 1:
         return None
     ((x, group),) = move.operands
     before, after = tuple(shape_of(x)), tuple(shape_of(y))
     is_whole = move.fill is None and move.stride == 1 and np.prod(before) == np.prod(after)
-    return _Merge(before, after, group, move.result.dim) if is_whole and len(move.runs) == 1 else None
+    return _Merge(before, after, group, move.result) if is_whole and len(move.runs) == 1 else None
 
 
 def _reshape_whole(ctx: LoweringContext, x: ir.Value, merge: _Merge) -> ir.Value:
     """Reshape a value that each device holds whole; kept so, or it might be divided by the merged dimension."""
     x = replicate_dims(ctx, x, [merge.dim])
     return hlo.reshape(type_like(x, merge.before), x)
-
-
-def _names(attributes: Any) -> list[str]:
-    return [a if isinstance(a, str) else a.name for a in attributes]  # jaxlib 0.10 or 0.12
 
 
 def sum_unmerged(ctx: LoweringContext, out: Any) -> None:
@@ -150,7 +129,7 @@ def _unmerge_operands(ctx: LoweringContext, op: ir.Operation, dims: Sequence[Seq
     with ir.InsertionPoint(op):
         found = [unmerge(ctx, x) for x in operands]
         merge = next((f[1] for f in found if f is not None), None)
-        if merge is None or any(merge.dim not in d for d in dims):
+        if merge is None or merge.merged.length > 1 or any(merge.dim not in d for d in dims):
             return None
         unmerged = []
         for x, f in zip(operands, found, strict=True):

@@ -19,13 +19,10 @@ import numpy as np
 
 from phalanx.core import ShapedArray
 from phalanx.engine import dense_constant, hlo, i64, ir
-from phalanx.lax.subbyte import byte_aval
-from phalanx.partitioner.dim_sharding import Dimension, find_dim_sharding
-from phalanx.partitioner.move_schedule import Piece, Run, find_pieces, is_worthwhile, schedule_rounds
+from phalanx.partitioner.dim_sharding import Dimension
+from phalanx.partitioner.move_schedule import Piece, Run, find_pieces, schedule_rounds
 from phalanx.partitioner.per_shard import FactorCall, FactorSharding, partition_groups
-from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import (
-    LoweringContext,
     PartitionedCalls,
     build_shard_program,
     constant_index,
@@ -36,9 +33,8 @@ from phalanx.runtime import (
     table_entry,
     type_like,
 )
-from phalanx.symbolic import is_constant_shape
 
-_calls = PartitionedCalls("phalanx.move")
+calls = PartitionedCalls("phalanx.move")
 _MOVED = "moved"  # the name of the divided dimension
 
 
@@ -66,6 +62,7 @@ class Move(NamedTuple):
       operands: for each operand, the value and the dimensions.
       result: the dimensions of the result.
       fill: a scalar for elements that no run has.
+      dtype: the dtype, if the move was emitted.
     """
 
     runs: tuple[Run, ...]
@@ -73,6 +70,7 @@ class Move(NamedTuple):
     operands: tuple[tuple[ir.Value, DimGroup], ...]
     result: DimGroup
     fill: ir.Value | None = None
+    dtype: np.dtype | None = None
 
     def count_elements(self, shape: Sequence[int]) -> Move:
         """The move with runs counted in elements, for a result of some shape.
@@ -96,48 +94,7 @@ class Move(NamedTuple):
         ]
 
 
-def emit_move(ctx: LoweringContext, move: Move, aval: ShapedArray) -> ir.Value | None:
-    """Emit a move of elements along a dimension that is split unevenly.
-
-    Args:
-      ctx: the lowering context.
-      move: the move.
-      aval: the physical type of the result.
-
-    Returns:
-      The result; None if XLA should partition the operation.
-    """
-    module = ctx.module
-    shapes = [shape_of(x) for x, _ in move.operands]
-    if (
-        not module.has_uneven
-        or module.is_portable
-        or module.manual is not None
-        or not is_constant_shape((*aval.shape, *itertools.chain(*shapes)))
-        or 0 in (*aval.shape, *itertools.chain(*shapes))
-        or aval.shape[move.result.dim] < 2
-        or byte_aval(aval) is not aval
-        or not is_active("uneven_moves")
-    ):
-        return None
-    direct, move = move, _read_through(move, module.moves)
-    found = [find_dim_sharding(module, x, group.dim) for x, group in move.operands]
-    parts = next((s.parts for s in found if s is not None), 1)
-    sizes = [shape_of(x)[group.dim] for x, group in move.operands]
-    if all(n % parts == 0 for n in (*sizes, aval.shape[move.result.dim])):
-        return None
-    call = _MoveCall(move, aval, [s is not None for s in found])
-    pieces = call.find_pieces(parts)
-    rounds = schedule_rounds(pieces, move.stride, parts)
-    if (not rounds and move is direct) or not is_worthwhile(rounds, pieces):
-        return None
-    operands = [x for x, _ in move.operands] + ([] if move.fill is None else [move.fill])
-    (y,) = _calls.emit(ctx, call.text, call, operands, [aval], call.sdy_rule())
-    module.moves[y] = move
-    return y
-
-
-def _read_through(move: Move, moves: dict[ir.Value, Move]) -> Move:
+def read_through(move: Move, moves: dict[ir.Value, Move]) -> Move:
     """The move with the operands of the moves that compute its operands, where the two are one move."""
     if move.result.length > 1:
         return move
@@ -160,7 +117,7 @@ def _read_through(move: Move, moves: dict[ir.Value, Move]) -> Move:
             parts = [r._replace(operand=number(r.operand)) for r in _compose(run, move.stride, m.runs, m.stride)]
         runs.extend(parts)
     (stride,) = strides
-    return move._replace(runs=_join_runs(runs, stride), stride=stride, operands=tuple(operands))
+    return move._replace(runs=join_runs(runs, stride), stride=stride, operands=tuple(operands))
 
 
 def _compose(run: Run, stride: int, runs: Sequence[Run], inner: int) -> list[Run]:
@@ -179,7 +136,8 @@ def _compose(run: Run, stride: int, runs: Sequence[Run], inner: int) -> list[Run
     return sorted(found)
 
 
-def _join_runs(runs: Sequence[Run], stride: int) -> tuple[Run, ...]:
+def join_runs(runs: Sequence[Run], stride: int) -> tuple[Run, ...]:
+    """Sorted runs, consecutive ones joined."""
     joined: list[Run] = []
     for run in sorted(runs):
         last = joined[-1] if joined else None
@@ -192,7 +150,7 @@ def _join_runs(runs: Sequence[Run], stride: int) -> tuple[Run, ...]:
     return tuple(joined)
 
 
-class _MoveCall(FactorCall):
+class MoveCall(FactorCall):
     """A move as a custom call.
 
     Args:
@@ -224,7 +182,7 @@ class _MoveCall(FactorCall):
         after = aval.ndim - group.dim - group.length
         return [*(("kept", d) for d in range(group.dim)), moved, *inner, *(("kept", -d) for d in range(after, 0, -1))]
 
-    def _blocks(self, parts: int) -> tuple[list[int | None], int]:
+    def blocks(self, parts: int) -> tuple[list[int | None], int]:
         """The number of units of a shard of each operand, None if it is whole, and of the result."""
         sizes = [a.shape[g.dim] for a, (_, g) in zip(self.avals, self.move.operands, strict=True)]
         blocks = [
@@ -235,7 +193,7 @@ class _MoveCall(FactorCall):
 
     def find_pieces(self, parts: int) -> tuple[Piece, ...]:
         """The pieces of the move among a number of shards."""
-        return tuple(find_pieces(self.move.runs, self.move.stride, *self._blocks(parts), parts))
+        return tuple(find_pieces(self.move.runs, self.move.stride, *self.blocks(parts), parts))
 
     def lower_shards(
         self, shapes: Sequence[tuple[int, ...]], factors: dict[Hashable, FactorSharding], regions: np.ndarray
@@ -265,7 +223,7 @@ class _MoveCall(FactorCall):
         for width, moved in schedule_rounds(pieces, self.move.stride, factor.parts):
             steps.append((width, moved, [(g[p.sender], g[p.receiver]) for g in groups for p in moved]))
         before, _, after = shape_of(source)
-        _, block = self._blocks(factor.parts)
+        _, block = self.blocks(factor.parts)
         room = max([width for width, *_ in steps], default=0)  # behind the result, for what a device need not keep
         zero = hlo.constant(dense_constant(np.zeros((), self.aval_out.dtype)))
         fill = operands[-1] if self.has_fill else zero

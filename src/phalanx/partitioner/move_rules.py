@@ -10,7 +10,8 @@ from phalanx.core import Primitive, ShapedArray
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.shape.reshape import reshape_p
 from phalanx.lax.windows.window_shape import crop_negative_padding
-from phalanx.partitioner.move_lowering import DimGroup, Move, emit_move
+from phalanx.partitioner.move_lowering import DimGroup, Move
+from phalanx.partitioner.move_plans import emit_move
 from phalanx.partitioner.move_schedule import Run
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import LoweringContext
@@ -53,7 +54,7 @@ def lower_slice(
         # A concatenation of parts of one array, as of a single row and the others, is one move.
         run = Run(0, out.shape[cut[0]], 0, config[cut[0]][0])
         group = DimGroup(cut[0])
-        ctx.module.moves[y] = Move((run,), config[cut[0]][2], ((x, group),), group)
+        ctx.module.moves[y] = Move((run,), config[cut[0]][2], ((x, group),), group, dtype=aval.dtype)
     return y
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from phalanx.core import Eqn, ShapedArray
 from phalanx.engine.mlir import ir
+from phalanx.lax.subbyte import is_two_bits, narrow_from_bytes, widen_to_bytes
 from phalanx.partitioner.convolution_rules import lower_convolution
 from phalanx.partitioner.dim_sharding import trace_dim_sharding
 from phalanx.partitioner.indexing_rules import (
@@ -26,6 +27,7 @@ from phalanx.partitioner.move_rules import lower_concatenate, lower_pad, lower_r
 from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.reduction_rules import lower_extreme
 from phalanx.partitioner.reshape_rules import lower_reshape
+from phalanx.partitioner.resized_dims import compute_resized
 from phalanx.partitioner.window_rules import lower_cumulative, lower_reduce_window, windows_overlap
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime.lowering import LoweringContext, special_lowering
@@ -60,6 +62,14 @@ RULES: dict[str, Callable[..., Any]] = {
     "scatter_sub": lower_scatter,
     "slice": lower_slice,
     "split": lower_split,
+}
+
+# Primitives that devices may combine or exchange results for, computed in bytes for integers of 2 bits.
+IN_BYTES = {
+    *("cummax", "cummin", "cumprod", "cumsum", "dynamic_slice", "dynamic_update_slice", "gather", "reduce_and"),
+    *("reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_window_max", "reduce_window_min"),
+    *("reduce_window_sum", "reduce_xor", "scatter", "scatter_add", "scatter_max", "scatter_min", "scatter_mul"),
+    "scatter_sub",
 }
 
 
@@ -114,12 +124,17 @@ def lower(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Va
     out = _apply_rule(ctx, eqn, operands)
     if ctx.module.moves:
         sum_unmerged(ctx, out)
+        out = compute_resized(ctx, out)
     return out
 
 
 def _apply_rule(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Value | list[ir.Value]:
     # Rules call `primitive.lower` themselves if they change operands or constrain results only.
     primitive = eqn.primitive
+    if primitive.name in IN_BYTES and any(is_two_bits(a.dtype) for a in ctx.avals_in) and is_active("two_bit_integers"):
+        wide, avals = widen_to_bytes(ctx, operands, ctx.avals_in)
+        found = ctx.inline(lambda *xs: primitive(*xs, **eqn.params), *wide, avals=avals)
+        return narrow_from_bytes(ctx, found, ctx.avals_out)
     if (rule := RULES.get(primitive.name)) is not None:
         return rule(ctx, primitive, *operands, **eqn.params)
     # Another process runs an exported program, and cannot call back into this one to lower the shards.

@@ -19,7 +19,8 @@ from phalanx.lax.indexing.static_slice import pad
 from phalanx.lax.shape.reshape import group_reshaped_dims
 from phalanx.partitioner.dim_sharding import find_dim_sharding
 from phalanx.partitioner.merged_dims import unmerge
-from phalanx.partitioner.move_lowering import DimGroup, Move, emit_move
+from phalanx.partitioner.move_lowering import DimGroup, Move
+from phalanx.partitioner.move_plans import emit_move
 from phalanx.partitioner.move_schedule import Run
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
@@ -65,9 +66,11 @@ def _move_groups(ctx: LoweringContext, x: ir.Value, aval: ShapedArray, shape: tu
     for old, new in reversed(groups):  # later groups first, so that the positions of earlier ones stay
         before = aval.shape
         sources, targets = ([s[d] for d in dims if s[d] > 1] for dims, s in ((old, before), (new, shape)))
-        if not sources or sources == targets:
-            continue
         # Dimensions of size 1 come and go in place.
+        if sources == targets:
+            between = aval.with_shape((*before[: old.start], *shape[new.start : new.stop], *before[old.stop :]))
+            x, aval = x if between.shape == before else ctx.reshape(x, between), between
+            continue
         slim, between, final = (
             aval.with_shape((*before[: old.start], *dims, *before[old.stop :]))
             for dims in (sources, targets, shape[new.start : new.stop])

@@ -25,6 +25,8 @@ from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
 from phalanx.symbolic import is_constant_shape
 
+_IDEMPOTENT = {"and", "max", "min", "or"}
+
 
 def lower_reduce_window(
     ctx: LoweringContext, primitive: Primitive, *args: ir.Value, **params: Any
@@ -37,6 +39,8 @@ def lower_reduce_window(
     # The other parameters, such as the jaxpr of the reduction, are not part of the window.
     window = {name: params[name] for name in WINDOW if name in params}
     num_operands = len(ctx.avals_out)
+    if _skips_elements(params) and not ctx.module.is_portable and is_active("window_padding"):
+        return lower_per_shard(ctx, ctx.eqn, args)
     if num_operands == 1:
         args = (separate_fill(ctx, args[0], args[1:] or primitive.name), *args[1:])
     if num_operands == 1 and (even := _find_even_windows(ctx, args[0], window)):
@@ -53,6 +57,13 @@ def lower_reduce_window(
     # Initial values are scalars, which are replicated anyway.
     out = primitive.lower(ctx, *operands, *args[num_operands:], **params)
     return [replicate_dims(ctx, y, dims) for y in out] if primitive.multiple else replicate_dims(ctx, out, dims)
+
+
+def _skips_elements(params: Mapping[str, Any]) -> bool:
+    """Whether windows of any function contain padding, and the result depends on how often the initial value counts."""
+    if "program" not in params or {eqn.primitive.name for eqn in params["program"].eqns} <= _IDEMPOTENT:
+        return False
+    return any(map(any, params["padding"])) or any(d > 1 for d in params["base_dilation"])
 
 
 class EvenWindows(NamedTuple):

@@ -158,6 +158,14 @@ _TABLE: Final = (
         _PER_SHARD,
     ),
     Workaround(
+        "window_padding",
+        ("reduce_window",),
+        "wrong result",
+        "Padding and the holes of a dilated operand are skipped on one device, but read as the initial value where "
+        "shards are exchanged.",
+        _PER_SHARD,
+    ),
+    Workaround(
         "overlapping_select_and_scatter",
         ("select_and_scatter_add",),
         "wrong result",
@@ -229,6 +237,17 @@ _TABLE: Final = (
         "crash",
         "A sharded reduction becomes an all-reduce with the same function; CPU devices support only the common ones.",
         _PER_SHARD,
+    ),
+    Workaround(
+        "two_bit_integers",
+        (
+            *("cummax", "cummin", "cumprod", "cumsum", "dynamic_slice", "dynamic_update_slice", "gather"),
+            *("reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor"),
+            *("reduce_window_max", "reduce_window_min", "reduce_window_sum", *_SCATTERS, "scatter"),
+        ),
+        "crash",
+        "CPU devices have no all-reduce of integers of 2 bits, and exchange uneven shards of them wrongly.",
+        "Compute in bytes.",
     ),
     # Operations that XLA gathers, or that send more than they need
     Workaround(

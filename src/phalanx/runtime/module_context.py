@@ -112,6 +112,7 @@ class ModuleContext:
         self.chosen_results: dict[int, Any] | None = None
         self.split_results: dict[int, Any] = {}  # by number, shardings chosen for results that do not divide
         self.moves: dict[Any, Any] = {}  # by value, the move of uneven shards that computes it, and its operands
+        self.emitted_moves: dict[tuple, Any] = {}  # the calls of moves, by what they move
         self.fills: dict[Any, Any] = {}  # by value, what the first windows over it read beyond its ends
         self.filled: dict[Any, Any] = {}  # values whose uneven shards are filled with neutral elements
         self.typed_shardings: dict[Any, Any] = {}  # of values that are constrained to the sharding in their type

@@ -527,7 +527,7 @@ def reduce_window(
 
     Args:
       operand: an array, or a tree of arrays of one shape.
-      init_value: the initial value of each reduction, which is also the value of padding; a tree like `operand`.
+      init_value: the initial value of each reduction, which skips padding; a tree like `operand`.
       computation: an associative function of two scalars (or two trees of scalars), traced once.
       window_dimensions: the size of the window along each dimension.
       window_strides: the step of the window along each dimension; 1 by default.
