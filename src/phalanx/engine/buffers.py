@@ -315,6 +315,7 @@ def to_host(buffer: Buffer) -> np.ndarray:
     try:
         if interrupters and not buffer.is_ready():
             wait(buffer.block_until_ready)
+            all_finished()
         buffer.block_until_ready()  # jaxlib's buffer protocol aborts where the memory could not be allocated.
         value = np.asarray(memoryview(buffer))  # jaxlib's buffers are read-only.
     except BufferError:  # NumPy cannot read this memory.
@@ -399,6 +400,7 @@ def block_until_ready(buffers: Sequence[Buffer]) -> None:
     try:
         if interrupters and not all_finished() and not all(map(_is_ready, buffers)):
             wait(lambda: _jax.batched_block_until_ready(buffers))
+            all_finished()  # which these results tell as long as they are alive
         else:
             _jax.batched_block_until_ready(buffers)
     except XlaRuntimeError as error:
