@@ -76,6 +76,20 @@ def test_an_end_before_initialize_is_named_to_those_that_wait(launch, end):
     assert error.endswith(f" within 300 s, got process 1 of 2 ended with status {code}.")
 
 
+@pytest.mark.parametrize("step", ["client.start_all_platforms", "make_cpu_collectives"])
+def test_a_death_inside_initialize_is_named_to_the_others(launch, step):
+    program = (
+        "import os, phalanx\n"
+        "from phalanx.distributed import session\n"
+        f"if os.environ['PHALANX_PROCESS_ID'] == '1': session.{step} = lambda *_: os._exit(9)\n"
+        "phalanx.distributed.initialize(heartbeat_timeout_seconds=3)\n"
+    )
+    status, _, errors = finish(launch(program, "-n", "2"))
+    assert status == 9
+    (error,) = [line for line in errors if line.startswith("[0] phalanx.errors.ProcessFailure: ")]
+    assert "expected process 1 to be alive" in error
+
+
 def test_processes_learn_that_nobody_reads_their_output(launch):
     started = launch("while True: print('x' * 1000)\n", "-n", "2")
     started.stdout.readline()

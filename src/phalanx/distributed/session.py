@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import contextvars
+import functools
 import json
 import logging
 import os
@@ -22,7 +24,7 @@ from typing import Any
 from phalanx.core import ArgumentError, ArgumentTypeError
 from phalanx.core.error_classes import ForbiddenError
 from phalanx.distributed.cluster_detection import detect
-from phalanx.engine import client, coordination_service, unfinished_runs
+from phalanx.engine import client, coordination_service, interruptible_wait, unfinished_runs
 from phalanx.engine.cache import clear_caches
 from phalanx.engine.coordination import Coordinator, bind_address, make_cpu_collectives, own_address
 from phalanx.engine.environment_variables import read_option_variable
@@ -130,19 +132,24 @@ def initialize(
         own = coordinator_bind_address or read_option_variable("coordinator_bind_address") or bind_address(address)
         service = coordination_service.start(own, count)
     coordinator = Coordinator.connect(address, number, count, seconds=initialization_timeout, read_end=_read_end)
+    # From here on, a process that is lost before all have started their devices is noticed.
+    watch = FailureWatch(coordinator, dead_after=heartbeat_timeout_seconds, stuck_after=stuck_timeout_seconds)
+    _current.append(_Session(address, coordinator, service, shutdown_timeout_seconds))
     before = listening_ports()
     collectives = make_cpu_collectives(coordinator, own_address(address))
     client.configure(cluster=client.Cluster(coordinator, collectives, local_devices))
-    ports = coordinator.exchange("distributed.initialize", json.dumps(sorted(listening_ports() - before)))
-    FailureWatch(
-        coordinator,
-        dead_after=heartbeat_timeout_seconds,
-        stuck_after=stuck_timeout_seconds,
-        ports={port for text in ports for port in json.loads(text)},
-    )
-    _current.append(_Session(address, coordinator, service, shutdown_timeout_seconds))
+    watch.ports = _exchange_ports(coordinator, listening_ports() - before)
     # A process that started them later would wait for the others to do so, too.
-    client.start_all_platforms()
+    interruptible_wait.wait(functools.partial(contextvars.copy_context().run, client.start_all_platforms))
+
+
+def _exchange_ports(coordinator: Coordinator, own: set[int]) -> set[int]:
+    """The ports on which the collectives of all processes listen."""
+    label = "distributed.initialize"
+    texts = coordinator.exchange(label, json.dumps(sorted(own)), sequence=label)
+    assert coordinator.watch is not None
+    coordinator.watch.end_sequence(label)
+    return {port for text in texts for port in json.loads(text)}
 
 
 def shutdown() -> None:

@@ -125,12 +125,14 @@ class FailureWatch:
       coordinator: the connection to the others.
       dead_after: seconds without a sign of life after which a process counts as dead.
       stuck_after: seconds that this process waits for one that is alive but does not come.
-      ports: the ports on which the collectives of all processes listen.
+
+    Its attribute `ports` are those on which the collectives of all processes listen, once they are known.
     """
 
-    def __init__(self, coordinator: Coordinator, *, dead_after: float, stuck_after: float, ports: Collection[int]):
+    def __init__(self, coordinator: Coordinator, *, dead_after: float, stuck_after: float):
         self.coordinator = coordinator
-        self.dead_after, self.stuck_after, self.ports = dead_after, stuck_after, ports
+        self.dead_after, self.stuck_after = dead_after, stuck_after
+        self.ports: Collection[int] = ()
         self.compared: set[str] = set()  # fingerprints that are known to be the same in all processes
         self._period = min(_MAX_PERIOD, dead_after / 10)
         self._groups: dict[str, _Group] = {}
@@ -161,6 +163,10 @@ class FailureWatch:
         record = self._group(group)
         record.begun.append((name, fingerprint.encode()))
         record.thread_id = get_ident()
+
+    def end_sequence(self, name: str) -> None:
+        """Forget a named sequence of exchanges, so that no error names it any more."""
+        self._groups.pop(name, None)
 
     def _group(self, name: str) -> _Group:
         record = self._groups.get(name)
