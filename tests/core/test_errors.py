@@ -26,6 +26,7 @@ def test_the_text_shows_the_four_fields():
 def test_libraries_raise_the_classes_with_a_text_alone():
     error = errors.TypePromotionError("int4 and float8 do not mix")
     assert str(error) == str(pickle.loads(pickle.dumps(error))) == "int4 and float8 do not mix"
+    assert str(errors.ConcretizationTypeError(3)) == "3"
 
 
 def test_a_value_is_shown_as_the_user_would_write_it():

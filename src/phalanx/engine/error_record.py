@@ -45,7 +45,7 @@ class PhalanxError(Exception):
 
     def __str__(self) -> str:
         if not self.expected:
-            return self.where
+            return str(self.where)
         got = self.got if isinstance(self.got, str) else repr(self.got)
         return f"{self.where}: expected {self.expected}, got {got.rstrip('.')}.\n  Fix: {self.fix.rstrip('.')}."
 
