@@ -88,9 +88,11 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
         if padded.shape == aval.shape:
             x = _emit_reshard(ctx, x, aval, sharding)
         else:
+            is_stated = x in module.known_shardings or x in module.typed_shardings
             x = add_padding(ctx, x, aval.shape, padded)
-            # Otherwise Shardy may let XLA reshard, by way of a replica, where the value is padded or cut.
-            if held is not None:
+            # Otherwise Shardy may let XLA reshard, by way of a replica, where the value is padded or cut. A sharding
+            # that was only inferred may be another one, so that stating it would be a further reshard.
+            if held is not None and is_stated:
                 x = sdy.ShardingConstraintOp(x, sdy_sharding(module, held, aval.ndim)).result
             x = _emit_reshard(ctx, x, padded, sharding)
             x = remove_padding(sdy.ShardingConstraintOp(x, attribute).result, aval.shape)
