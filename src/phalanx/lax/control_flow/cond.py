@@ -472,12 +472,15 @@ def _forwarded_operands(branches: Sequence[Jaxpr], count: int) -> list[int | Non
       branches: jaxprs that take their own constants before the operands.
       count: the number of operands.
     """
-    number_of = [{v: i for i, v in enumerate(b.invars[len(b.invars) - count :])} for b in branches]
-    found = [
-        {None if type(v) is Literal else numbers.get(v) for v, numbers in zip(column, number_of, strict=True)}
-        for column in zip(*(b.outvars for b in branches), strict=True)
-    ]
-    return [numbers.pop() if len(numbers) == 1 else None for numbers in found]
+    returned = [_returned_operands(b, count) for b in branches]
+    return [column[0] if len({*column}) == 1 else None for column in zip(*returned, strict=True)]
+
+
+@cached_on_jaxpr
+def _returned_operands(branch: Jaxpr, count: int) -> list[int | None]:
+    """For each result of a branch the number of the operand that it is, or None."""
+    number_of = {v: i for i, v in enumerate(branch.invars[len(branch.invars) - count :])}
+    return [None if type(v) is Literal else number_of.get(v) for v in branch.outvars]
 
 
 @cached_on_jaxpr
