@@ -20,6 +20,7 @@ _SOURCE = "positions in programs are lines of the user"
 
 # Name: (default, reason). The type of the default is that of the values.
 OPTIONS_WITHOUT_EFFECT: Final[dict[str, tuple[Any, str]]] = {
+    "accurate_erf_inv": (False, "XLA expands the operation, with its own accuracy near 1"),
     "array_garbage_collection_guard": (None, "arrays are never part of a reference cycle of the library"),
     "auto_pcast": (True, "operands that vary over different mesh axes never need a cast"),
     "backend_target": ("", "there are no remote backends"),
@@ -71,11 +72,13 @@ OPTIONS_WITHOUT_EFFECT: Final[dict[str, tuple[Any, str]]] = {
     "mock_gpu_topology": ("", _PLUGIN),
     "mock_num_gpu_processes": (0, _PLUGIN),
     "mosaic_allow_hlo": (False, _PALLAS),
+    "mosaic_unzip_debug_locations": (True, _PALLAS),
     "mutable_array_checks": (True, "the checks of aliasing are always on"),
     "num_generated_cases": (10, _HARNESS),
     "max_cases_sampling_retries": (100, _HARNESS),
     "oneapi_visible_devices": ("all", _PLUGIN),
     "pallas_auto_assign_collective_ids": ("no", _PALLAS),
+    "pallas_auto_assign_collective_ids_limit": (25, _PALLAS),
     "pallas_enable_debug_checks": (False, _PALLAS),
     "pallas_poison_buffers": (False, _PALLAS),
     "pallas_use_mosaic_gpu": (True, _PALLAS),
