@@ -29,6 +29,33 @@ def test_libraries_raise_the_classes_with_a_text_alone():
     assert str(errors.ConcretizationTypeError(3)) == "3"
 
 
+@pytest.mark.parametrize(
+    "cls",
+    [
+        errors.ConcretizationTypeError,
+        errors.TracerArrayConversionError,
+        errors.TracerBoolConversionError,
+        errors.TracerIntegerConversionError,
+        errors.NonConcreteBooleanIndexError,
+    ],
+)
+def test_libraries_raise_the_classes_with_a_traced_array(cls):
+    found = []
+
+    def f(x):
+        found.extend([str(x), cls(x)])
+        return x
+
+    phalanx.jit(f)(1.0)
+    text, error = found
+    assert str(error) == str(pickle.loads(pickle.dumps(error))) == text
+
+
+def test_libraries_say_what_a_traced_array_was_needed_for():
+    error = errors.ConcretizationTypeError(3, "the size of a range")
+    assert str(error) == str(copy.copy(error)) == "3: the size of a range"
+
+
 def test_a_value_is_shown_as_the_user_would_write_it():
     error = errors.ArgumentError("f", expected="a positive size", got=(1, "a"), fix="pass one.")
     assert str(error) == "f: expected a positive size, got (1, 'a').\n  Fix: pass one."

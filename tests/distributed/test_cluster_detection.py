@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from phalanx import distributed
@@ -85,6 +86,14 @@ def test_a_value_that_cannot_be_read_is_an_error():
     )
 
 
+def test_an_optional_fact_that_cannot_be_read_is_no_error_where_all_arguments_are_given():
+    given = {"coordinator_address": "h:1", "num_processes": 2, "process_id": 1}
+    environ = SLURM | {"SLURM_LOCALID": "0", "SLURM_NODEID": "5", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+    assert detect(environ, given) == given | {"local_process_id": 0}
+    with pytest.raises(ArgumentError, match="SLURM_STEP_TASKS_PER_NODE"):
+        detect(environ, UNKNOWN)
+
+
 def test_batch_scripts_without_a_step_are_not_a_cluster():
     batch = {"SLURM_JOB_ID": "1000", "SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     with pytest.raises(ArgumentError) as caught:
@@ -121,6 +130,11 @@ def test_a_method_names_one_environment():
             {"stuck_timeout_seconds": -1},
             "stuck_timeout_seconds: expected a positive number of seconds, got",
         ),
+        (
+            ("a:1", 2, 0),
+            {"initialization_timeout": "5"},
+            "initialization_timeout: expected a number of seconds, got '5'",
+        ),
     ],
 )
 def test_wrong_arguments_of_initialize(arguments, options, message):
@@ -141,7 +155,8 @@ def test_each_process_of_a_machine_takes_the_gpu_of_its_number():
     assert _choose_local_devices(None, 3, {"CUDA_VISIBLE_DEVICES": "3"}) is None  # restricted by the scheduler
     assert _choose_local_devices(None, None, {}) is None
     assert _choose_local_devices(0, 2, {}) == (0,)
-    assert _choose_local_devices([0, 1], 2, {}) == (0, 1)
+    assert _choose_local_devices([0, 1], 2, {}) == _choose_local_devices(np.arange(2), 2, {}) == (0, 1)
+    assert _choose_local_devices(np.int64(1), 2, {}) == (1,)
     with pytest.raises(ArgumentTypeError, match="local_device_ids: expected an int or a sequence of ints, got '0,1'"):
         _choose_local_devices("0,1", 2, {})
 

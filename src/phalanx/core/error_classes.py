@@ -186,6 +186,10 @@ class ConcretizationTypeError(TracedValueError, TypeError):
         "(static_argnums or static_argnames)"
     )
 
+    def __init__(self, where: Any = "", context: str = "", **fields: Any) -> None:
+        # Libraries written for JAX pass a traced array and what it was needed for.
+        super().__init__(f"{where!s}: {context}" if context else where, **fields)
+
 
 @example("phalanx.jit(lambda x: 1 if x else 0)(1)", expected="a value that is known while tracing")
 class TracerBoolConversionError(ConcretizationTypeError):

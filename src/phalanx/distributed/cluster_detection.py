@@ -72,7 +72,13 @@ class ClusterEnvironment:
         for name in ("local_process_id", "local_num_processes"):
             if all(map(environ.get, getattr(self, name).variables)):
                 fields[name] = getattr(self, name)
-        found = {**given, **{name: self._read_field(field, environ) for name, field in fields.items()}}
+        found = dict(given)
+        for name, field in fields.items():
+            try:
+                found[name] = self._read_field(field, environ)
+            except ArgumentError:
+                if None in given.values():  # otherwise the user has given what is needed
+                    raise
         if found.pop("local_num_processes", None) == 1:
             found["local_process_id"] = None
         return found

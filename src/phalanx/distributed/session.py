@@ -12,12 +12,14 @@ import contextvars
 import functools
 import json
 import logging
+import operator
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -342,6 +344,13 @@ def _check_numbers(address: object, num_processes: object, process_id: object) -
 
 def _check_seconds(**seconds: float) -> None:
     for name, value in seconds.items():
+        if not isinstance(value, Real):
+            raise ArgumentTypeError(
+                f"distributed.initialize, {name}",
+                expected="a number of seconds",
+                got=repr(value),
+                fix="pass a float, or leave it out",
+            )
         if not value > 0:
             raise ArgumentError(
                 f"distributed.initialize, {name}",
@@ -358,15 +367,15 @@ def _choose_local_devices(
     if given is None and (text := read_option_variable("local_device_ids")):
         given = [int(number) for number in text.split(",")]
     if given is not None:
-        chosen = (given,) if isinstance(given, int) else tuple(given)
-        if not all(isinstance(number, int) for number in chosen):
+        try:
+            return tuple(map(operator.index, given if isinstance(given, Iterable) else (given,)))
+        except TypeError:
             raise ArgumentTypeError(
                 "distributed.initialize, local_device_ids",
                 expected="an int or a sequence of ints",
                 got=repr(given),
                 fix="pass the numbers of the GPUs, such as [0, 1]",
-            )
-        return chosen
+            ) from None
     # A scheduler may have restricted each process to its own GPUs already.
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if local_process_id is None or (visible is not None and local_process_id >= len(visible.split(","))):

@@ -18,7 +18,8 @@ E = TypeVar("E", bound=BaseException)
 class PhalanxError(Exception):
     """Base of all errors that Phalanx raises on purpose: a place, the expectation, the actual value, and the fix.
 
-    Libraries written for JAX raise some of these classes with a text alone, which is then the whole message.
+    Libraries written for JAX raise some of these classes with a text or a traced array alone, which is then the whole
+    message.
 
     Args:
       where: the operation and argument, as the user wrote them; or the text of an error without other fields.
@@ -37,15 +38,15 @@ class PhalanxError(Exception):
     @overload
     def __init__(self, where: str, *, expected: str, got: Any, fix: str) -> None: ...
     def __init__(self, where: str = "", *, expected: str = "", got: Any = None, fix: str = "") -> None:
-        super().__init__(where, expected, got, fix)
-        self.where = where
+        self.where = str(where)
+        super().__init__(self.where, expected, got, fix)
         self.expected = expected
         self.got = got
         self.fix = fix
 
     def __str__(self) -> str:
         if not self.expected:
-            return str(self.where)
+            return self.where
         got = self.got if isinstance(self.got, str) else repr(self.got)
         return f"{self.where}: expected {self.expected}, got {got.rstrip('.')}.\n  Fix: {self.fix.rstrip('.')}."
 
