@@ -15,7 +15,7 @@ def test_the_hash_of_launches_does_not_depend_on_when_they_are_numbered():
     assert len({launch.rolling for launch in last}) == len(last) == 32
 
 
-def test_only_the_time_in_which_a_process_was_alive_while_others_waited_counts_as_stuck():
+def test_time_counts_as_stuck_once_others_wait_and_a_stop_only_after_the_process_has_gone_on():
     seen, record = _Seen(0.0), {"state": "running", "launches": {"all": [[2, 7, "step"]]}}
     seen.update(record | {"sequence": 1}, 1.0)
     seen.update(record | {"sequence": 2}, 9.0)  # It has compiled for 8 s; others wait since then.

@@ -123,12 +123,17 @@ class Two:
         (
             (Two, ["x", "y", "z"], []),
             "register_dataclass of Two: expected fields of the constructor only, got ['z'].\n"
-            "  Fix: remove 'z' from the lists, or add them to drop_fields if the constructor sets them.",
+            "  Fix: remove 'z' from data_fields or from meta_fields.",
+        ),
+        (
+            (Two, ["x", "y", "late"], [], ["late"]),
+            "register_dataclass of Two: expected fields of the constructor only, got ['late'].\n"
+            "  Fix: remove 'late' from data_fields or from meta_fields.",
         ),
         (
             (Two,),
             "register_dataclass of Two: expected fields of the constructor only, got ['late'].\n"
-            "  Fix: remove 'late' from the lists, or add them to drop_fields if the constructor sets them.",
+            "  Fix: add 'late' to drop_fields, which the constructor then sets.",
         ),
         (
             (Two, ["x", "y"], ["y"]),

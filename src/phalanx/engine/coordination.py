@@ -122,7 +122,7 @@ class Coordinator:
           process_id: the number of this process.
           num_processes: the number of processes.
           seconds: the time limit.
-              read_end: what is known of a process that has ended and will not come; "" if nothing is.
+          read_end: what is known of a process that has ended and will not come; "" if nothing is.
 
         Returns:
           The connection.

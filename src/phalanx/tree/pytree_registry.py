@@ -209,7 +209,7 @@ def register_dataclass(
     _check_type("register_dataclass", nodetype)
     dropped = set(drop_fields)
     data, meta = _fields(nodetype, data_fields, meta_fields, dropped)
-    _check_fields(nodetype, data, meta, dropped)
+    _check_fields(nodetype, data, meta, dropped, are_listed=data_fields is not None)
     _register("register_dataclass", pytree.registry.register_dataclass_node, nodetype, list(data), list(meta))
     return nodetype
 
@@ -277,7 +277,9 @@ def _fields(
     return [name for name in is_static if not is_static[name]], [name for name in is_static if is_static[name]]
 
 
-def _check_fields(nodetype: type, data: Sequence[str], meta: Sequence[str], dropped: set[str]) -> None:
+def _check_fields(
+    nodetype: type, data: Sequence[str], meta: Sequence[str], dropped: set[str], *, are_listed: bool
+) -> None:
     """Raise for fields listed twice, and for lists that do not match a dataclass's constructor."""
     where = f"register_dataclass of {nodetype.__name__}"
     listed = [*data, *meta]
@@ -303,8 +305,9 @@ def _check_fields(nodetype: type, data: Sequence[str], meta: Sequence[str], drop
             where,
             expected="fields of the constructor only",
             got=unknown,
-            fix=f"remove {', '.join(map(repr, unknown))} from the lists, or add them to drop_fields if the constructor"
-            " sets them",
+            fix=f"remove {', '.join(map(repr, unknown))} from data_fields or from meta_fields"
+            if are_listed
+            else f"add {', '.join(map(repr, unknown))} to drop_fields, which the constructor then sets",
         )
 
 
