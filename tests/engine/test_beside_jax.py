@@ -25,6 +25,10 @@ buffers.to_dlpack(result)
 result.delete()
 custom_call_targets.require("lapack_dpotrf_ffi", "cpu")
 run(compiled(CHOLESKY), [put(np.eye(2))], [Aval((2, 2), "f8")])
+for dtype in ("f4", "bool", "f2", "c8", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3b11fnuz, ml_dtypes.int4):
+    memory = buffers.aligned((8,), np.dtype(dtype))
+    lent = buffers.lend_argument(memory, Aval((8,), dtype), device)
+    assert (lent is None) == (dtype in (ml_dtypes.float8_e4m3b11fnuz, ml_dtypes.int4))
 """
 
 SHARDED = """

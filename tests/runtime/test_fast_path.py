@@ -1,6 +1,7 @@
-"""Openers: code that takes the buffers out of arguments like those of a call before."""
+"""Fast calls: generated code that repeats a call for arguments like those of a call before."""
 
 import collections
+import concurrent.futures
 import dataclasses
 import enum
 
@@ -10,9 +11,13 @@ from hypothesis import given, settings, strategies as st
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx.core import get_aval
 from phalanx.engine.buffers import make_argument_sender
+from phalanx.runtime import ArrayType
 from phalanx.runtime.compiled_program import plan_transfers
-from phalanx.runtime.fast_path import opener
+from phalanx.runtime.fast_path import UNLIKE, fast_call
+from phalanx.runtime.host_arguments import HostArgument
+from phalanx.runtime.transfer import put_shared, put_typed
 from phalanx.spmd.call_arguments import Signature
 from phalanx.tree import tree_flatten, tree_leaves, tree_structure
 
@@ -39,6 +44,34 @@ class Tagged:
     @classmethod
     def tree_unflatten(cls, tag, children):
         return cls(children, tag)
+
+
+class Echo:
+    """A program whose results are the buffers of its arguments."""
+
+    _handlers = None
+
+    def __init__(self, types):
+        self.out_types = types
+
+    def _run(self, buffers):
+        self.buffers = buffers
+        return self
+
+    def consume_with_handlers(self, handlers):
+        return self.buffers
+
+
+def opener(args, kwargs, statics, types, moves):
+    """A fast call that returns the buffers that it passes to its program, and None for arguments of another type."""
+    tree = tree_structure([0] * len(types))
+    call = fast_call(args, kwargs, statics, types, moves, Echo(types), tree)
+
+    def opened(args, kwargs):
+        out = call(args, kwargs)
+        return None if out is UNLIKE else [x._buffer for x in out]
+
+    return opened
 
 
 FLOAT, INT = jnp.ones(3), jnp.arange(2)
@@ -81,11 +114,10 @@ def test_data_that_cannot_be_compared_go_the_long_way():
 def test_data_from_the_host_are_sent_and_others_are_refused(value):
     f = phalanx.jit(lambda x, scale: x * scale)
     f(FLOAT, value), f(FLOAT, value)
-    open_alike = f._jit._last[0][0]
-    _, buffer = open_alike((FLOAT, value), {})
-    assert np.array_equal(buffer, value)
+    call_alike = f._jit._last[0][0]
+    assert np.array_equal(call_alike((FLOAT, value), {}), FLOAT * value)
     for other in ([value], None, np.ones(4, np.float32), "text", 1j):
-        assert open_alike((FLOAT, other), {}) is None
+        assert call_alike((FLOAT, other), {}) is UNLIKE
 
 
 @pytest.mark.parametrize("shape", [(3,), (5, 7, 2), ()])
@@ -104,6 +136,88 @@ def test_an_array_from_the_host_is_copied_before_the_call_returns():
         assert np.array_equal(result, np.full(1 << 16, i + 1, np.float32))
 
 
+def test_a_small_array_from_the_host_is_staged_in_memory_that_no_unfinished_run_reads():
+    n = 300_000  # a run that outlasts its call
+    slow = phalanx.jit(lambda x, y: phalanx.lax.fori_loop(0, 200, lambda i, x: jnp.sin(x) + y[0], x)[0] + y)
+    quick = phalanx.jit(lambda x, y: x + y)
+    host, large = np.zeros(3, np.float32), jnp.zeros(n)
+    expected = []
+    for f, x in ((slow, large), (quick, FLOAT)):
+        results = []
+        for i in range(20):
+            host[:] = i
+            results.append(f(x, host))
+            host[:] = -1
+        expected.append(results)
+    assert [float(x[1]) for x in expected[1]] == [i + 1.0 for i in range(20)]
+    for i, x in enumerate(expected[0]):
+        assert np.allclose(x, slow(large, jnp.full(3, float(i))))
+    argument = HostArgument(get_aval(host), ArrayType(get_aval(host), FLOAT.sharding, True), put_shared)
+    assert argument.is_staged
+    first, second = argument.take(host), argument.take(host)
+    assert first[0] is not second[0]  # Two threads call at the same time.
+    argument.give_back(first, [FLOAT.block_until_ready()._buffer])
+    argument.give_back(second, [])
+    assert argument.take(host)[0] is first[0]
+    assert sum(argument.take(host)[0] is not None for _ in range(20)) == 6  # The others are not given back.
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x,
+        lambda x: (x, x + 1),
+        lambda x: (x.reshape(-1, 1), x[:2]),
+        lambda x: phalanx.lax.bitcast_convert_type(x, jnp.int32),
+        phalanx.lax.optimization_barrier,
+        lambda x: phalanx.lax.cond(x[0] > 3, lambda y: y, lambda y: y + 1, x),
+        lambda x: phalanx.lax.fori_loop(0, 0, lambda i, y: y + 1, x),
+        lambda x: phalanx.vjp(lambda y: y * y, x)[1],
+    ],
+)
+def test_no_result_shares_staging_memory(function):
+    f, host = phalanx.jit(function), np.zeros(5, np.float32)
+    results = []
+    for i in range(12):
+        host[:] = i
+        results.append(f(host))
+        host[:] = -1
+    for i, result in enumerate(results):
+        expected = tree_leaves(f(jnp.full(5, float(i))))
+        assert all(map(np.array_equal, tree_leaves(result), expected))
+
+
+def test_a_callback_may_keep_its_argument():
+    kept = []
+
+    def keep(x):
+        kept.append(x)
+        return x + 1
+
+    f = phalanx.jit(lambda x: phalanx.pure_callback(keep, phalanx.ShapeDtypeStruct((3,), np.float32), x))
+    results = [np.asarray(f(np.full(3, i, np.float32))) for i in range(10)]
+    assert [x[0] for x in results] == [i + 1 for i in range(10)]
+    assert {float(x[0]) for x in kept} == {*range(10)}
+
+
+def test_threads_that_share_a_function_do_not_share_staging_memory():
+    f, x = phalanx.jit(lambda x, y: x + y), jnp.zeros(3)
+
+    def call(i):
+        host = np.full(3, i, np.float32)
+        return all(np.array_equal(f(x, host), np.full(3, i)) for _ in range(300))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(call, range(8)))
+
+
+def test_staging_memory_is_not_among_the_live_arrays():
+    f, host = phalanx.jit(lambda x: x + 1), np.zeros((11, 3), np.int16)
+    for _ in range(3):
+        f(host)
+    assert not any(x.shape == host.shape for x in phalanx.live_arrays())
+
+
 @pytest.mark.parametrize("donate", [(), (1,)])
 def test_a_repeated_scalar_is_sent_once_unless_it_is_donated(donate):
     f = phalanx.jit(lambda x, scale: (x * scale, scale + 1), donate_argnums=donate)
@@ -111,11 +225,13 @@ def test_a_repeated_scalar_is_sent_once_unless_it_is_donated(donate):
         product, following = f(FLOAT, scale)
         assert np.array_equal(np.signbit(product), np.signbit(FLOAT * scale))
         assert (product[0], following) == (scale, scale + 1)
-    open_alike, last = f._jit._last[0][0], 2.0
-    first, second = [open_alike((FLOAT, last), {})[1] for _ in range(2)]
+    place = put_typed if donate else put_shared
+    argument = HostArgument(get_aval(2.0), ArrayType(get_aval(2.0), FLOAT.sharding, True), place)
+    scalar = 2.0
+    first, second = argument.take(scalar), argument.take(scalar)
     assert (first is second) == (not donate)
     first.delete()
-    assert f(FLOAT, last)[1] == 3
+    assert float(np.asarray(argument.take(scalar))) == 2
 
 
 def test_a_guard_refuses_the_transfer_of_a_repeated_call():
@@ -158,10 +274,10 @@ def test_calls_by_keyword_and_with_static_arguments_open_too():
         for _ in range(3):
             assert np.array_equal(f(*args, **kwargs), affine(*args, **kwargs))
     count = len(traced)
-    open_alike = f._jit._last[0][0]
+    call_alike = f._jit._last[0][0]
     for args, kwargs in calls:
         is_last = kwargs.get("kind") == "none"
-        assert (open_alike(args, kwargs) is not None) == is_last
+        assert (call_alike(args, kwargs) is not UNLIKE) == is_last
         f(*args, **kwargs)
     assert len(traced) == count
 

@@ -44,6 +44,9 @@ class TransferError(PhalanxError, RuntimeError):
     """
 
 
+guarded: list[str] = []  # the directions in which this process ever set a guard, for transfers without jaxlib
+
+
 def guard_here(direction: str, level: str | None) -> None:
     """Set the guard of this thread.
 
@@ -51,6 +54,7 @@ def guard_here(direction: str, level: str | None) -> None:
       direction: one of `DIRECTIONS`.
       level: one of `LEVELS`; None inherits the guard of all threads.
     """
+    _record(direction, level)
     setattr(_lib.thread_local_state(), direction, None if level is None else LEVELS[level])
 
 
@@ -61,7 +65,13 @@ def guard_everywhere(direction: str, level: str | None) -> None:
       direction: one of `DIRECTIONS`.
       level: one of `LEVELS`; None means "allow".
     """
+    _record(direction, level)
     setattr(_lib.global_state(), direction, None if level is None else LEVELS[level])
+
+
+def _record(direction: str, level: str | None) -> None:
+    if level not in (None, "allow") and direction not in guarded:
+        guarded.append(direction)
 
 
 class explicit_transfer:

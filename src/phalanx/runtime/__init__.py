@@ -28,7 +28,7 @@ from phalanx.runtime.device_assignment import (
 )
 from phalanx.runtime.eager_dispatch import compile_operation as compile_operation, concrete_type as concrete_type
 from phalanx.runtime.eager_jit import eager_jit as eager_jit
-from phalanx.runtime.fast_path import opener as opener, result_wrapper as result_wrapper
+from phalanx.runtime.fast_path import UNLIKE as UNLIKE, fast_call as fast_call
 from phalanx.runtime.in_flight import effects_barrier as effects_barrier
 from phalanx.runtime.layout import Format as Format, Layout as Layout
 from phalanx.runtime.lowering import (

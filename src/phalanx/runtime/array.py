@@ -338,18 +338,20 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def _read(self) -> np.ndarray:
         """Read the value, and keep it."""
-        has_plain_buffer = self._type.has_plain_buffer
-        if not has_plain_buffer and isinstance(self.dtype, dtypes.KeyDtype):
-            raise ArgumentTypeError(
-                "conversion to a NumPy array",
-                expected="an array of numbers",
-                got=f"random keys, {self.aval.str_short()}",
-                fix="convert phalanx.random.key_data(keys), the words of the keys",
-            )
-        if not has_plain_buffer and self.dtype == dtypes.float0:
-            return np.zeros(self.shape, dtypes.float0)
         try:
-            host = self._host = buffers.to_host(self._buffer) if has_plain_buffer else self._assemble()
+            if self._type.has_plain_buffer:
+                host = self._host = buffers.to_host(self._buffer)
+                return host
+            if isinstance(self.dtype, dtypes.KeyDtype):
+                raise ArgumentTypeError(
+                    "conversion to a NumPy array",
+                    expected="an array of numbers",
+                    got=f"random keys, {self.aval.str_short()}",
+                    fix="convert phalanx.random.key_data(keys), the words of the keys",
+                )
+            if self.dtype == dtypes.float0:
+                return np.zeros(self.shape, dtypes.float0)
+            host = self._host = self._assemble()
         except XlaRuntimeError as error:
             self._live()  # jaxlib itself notices that a plain buffer was deleted.
             self._check_readable()

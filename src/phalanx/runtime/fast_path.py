@@ -1,9 +1,10 @@
-"""The argument fast path of compiled functions: generated code that reads the buffers of arguments like earlier ones.
+"""The fast path of compiled functions: generated code that repeats a call for arguments like earlier ones.
 
 A call of a compiled function has to find the program for its arguments. Flattening the arguments, comparing structure
 and types, and looking them up takes most of the time of a call besides the execution, above all for a dict, whose keys
 are sorted each time. So when a structure is called a second time, a function is generated for it: it reads each leaf
-from its place and compares all types by address. `spmd.jit` tries it before everything else.
+from its place, compares all types by address, runs the program and wraps the results. `spmd.jit` tries it before
+everything else.
 """
 
 from __future__ import annotations
@@ -12,73 +13,76 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
-import numpy as np
-
-from phalanx.core import get_aval
-from phalanx.engine import buffers
 from phalanx.engine.cache import memoize
 from phalanx.engine.pytree import PyTreeDef, flatten, flatten_one_level
-from phalanx.runtime import transfer
 from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.compiled_program import CompiledProgram
+from phalanx.runtime.host_arguments import HostArgument
 
-ArgumentReader = Callable[[tuple, dict], list | None]
+FastCall = Callable[[tuple, dict], Any]
+UNLIKE: Any = object()  # what such a function returns for arguments of another structure or type
+_LEAF = flatten(0)[1]
 
 
-def opener(
-    args: tuple, kwargs: dict, statics: tuple, types: Sequence[ArrayType], moves: Sequence[tuple]
-) -> ArgumentReader:
-    """Generate a function that reads the buffers of arguments with the same structure and types as these.
+def fast_call(
+    args: tuple,
+    kwargs: dict,
+    statics: tuple,
+    types: Sequence[ArrayType],
+    moves: Sequence[tuple],
+    program: CompiledProgram,
+    out_tree: PyTreeDef,
+) -> FastCall:
+    """Generate a function that runs a program for arguments with the same structure and types as these.
 
     Args:
       args, kwargs: the arguments.
       statics: the static ones among them, by position or name.
       types: the types of the leaves of all others.
       moves: the transfers of leaves, from `compiled_program.plan_transfers`.
+      program: the program, which has no effects.
+      out_tree: the structure of the result.
 
     Returns:
-      A function of positional and keyword arguments that transfers them where the program needs them and returns their
-      buffers. It returns None for arguments of another structure or type, or if any error is raised; the caller then
-      takes the general path, which also explains errors.
-
-    Examples:
-      >>> import phalanx.numpy as jnp
-      >>> x = jnp.ones(3)
-      >>> open_dict = opener(({"a": x},), {}, (), [x._type], [])
-      >>> open_dict(({"a": x},), {}) == [x._buffer], open_dict(({"a": x, "b": x},), {})
-      (True, None)
+      A function of positional and keyword arguments that transfers them where the program needs them, runs it and
+      returns the result of the call. It returns `UNLIKE` for arguments of another structure or type, or if any error is
+      raised before the run; the caller then takes the general path, which also explains errors. Errors of the run
+      itself are the engine's.
     """
     writer = _Writer(types, moves)
     writer.write(args, kwargs, dict(statics))
-    lines = ["def opened(args, kwargs):", " try:", *writer.lines, " except Exception: return None"]
-    exec(_compile("\n".join(lines)), writer.constants)
-    written: ArgumentReader = writer.constants["opened"]
+    writer.write_run(program, out_tree)
+    exec(_compile("\n".join(["def call(args, kwargs):", *writer.lines])), writer.constants)
+    written: FastCall = writer.constants["call"]
     return written
 
 
-@memoize("runtime.argument_readers", 64)
+@memoize("runtime.fast_calls", 64)
 def _compile(text: str) -> CodeType:
-    """Compile the text of a reader; readers of one structure differ in the constants alone."""
-    return compile(text, "<opener>", "exec")
+    """Compile the text of a function; functions for one structure differ in the constants alone."""
+    return compile(text, "<fast call>", "exec")
 
 
 class _Writer:
-    """The text of a reader, and the objects to which it refers.
+    """The text of a function, and the objects to which it refers.
 
     Args:
-      types, moves: as in `opener`.
+      types, moves: as in `fast_call`.
     """
 
     def __init__(self, types: Sequence[ArrayType], moves: Sequence[tuple]):
         self.types = types
         self.moves = {i: (type, place) for i, type, place in moves}
         self.lines: list[str] = []
-        self.constants: dict[str, Any] = {"flatten_one_level": flatten_one_level}
+        self.constants: dict[str, Any] = {"flatten_one_level": flatten_one_level, "UNLIKE": UNLIKE, "Array": Array}
         self.names: dict[int, str] = {}
         self.buffers: list[str] = []
         self.arrays: list[int] = []  # the leaves that are arrays on devices already
+        self.taken: list[tuple[str, str]] = []  # of leaves on the host, the expressions of staging memory and its owner
 
     def write(self, args: tuple, kwargs: dict, statics: dict) -> None:
-        """Write the whole function."""
+        """Write the part that reads the arguments."""
+        self.lines.append(" try:")
         self.unless(f"len(args) == {len(args)} and " + (f"len(kwargs) == {len(kwargs)}" if kwargs else "not kwargs"))
         # Keyword arguments are read in sorted order, in which flattening numbers their leaves.
         given = {i: (x, f"args[{i}]") for i, x in enumerate(args)}
@@ -106,7 +110,17 @@ class _Writer:
             # One comparison of two lists takes half as long to compile as a comparison of each type.
             found = ", ".join(f"x{i}._type" for i in self.arrays)
             self.unless(f"[{found}] == {self.constant([self.types[i] for i in self.arrays])}")
-        self.lines.append(f"  return [{', '.join(self.buffers)}]")
+        self.lines += [f"  buffers = [{', '.join(self.buffers)}]", " except Exception: return UNLIKE"]
+
+    def write_run(self, program: CompiledProgram, out_tree: PyTreeDef) -> None:
+        """Write the part that runs the program and wraps its results."""
+        run, handlers, types = program._run, program._handlers, program.out_types
+        self.lines.append(f" out = {self.constant(run)}(buffers).consume_with_handlers({self.constant(handlers)})")
+        self.lines += [f" {give_back}({staged}, out)" for give_back, staged in self.taken]
+        if out_tree == _LEAF:
+            self.lines.append(f" return Array(out[0], {self.constant(types[0])})")
+        else:
+            self.lines.append(f" return {self.constant(out_tree.unflatten)}(map(Array, out, {self.constant(types)}))")
 
     def node(self, name: str, kind: type, data: Any, count: int) -> list[str]:
         """Write the code for one node; returns the expressions of its children."""
@@ -126,8 +140,11 @@ class _Writer:
         """Write the code for one leaf and for its buffer."""
         wanted, move = self.moves.get(i, (None, None))
         if self.types[i].sharding is None:
-            self.lines.append(f"  x{i} = {self.constant(host_sender(self.types[i].aval, wanted, move))}({place})")
-            self.buffers.append(f"x{i}")
+            argument = HostArgument(self.types[i].aval, wanted, move)
+            self.lines.append(f"  x{i} = {self.constant(argument.take)}({place})")
+            if argument.is_staged:
+                self.taken.append((self.constant(argument.give_back), f"x{i}"))
+            self.buffers.append(f"x{i}[1]" if argument.is_staged else f"x{i}")
             return
         self.lines.append(f"  x{i} = {place}")
         self.arrays.append(i)
@@ -135,8 +152,8 @@ class _Writer:
         self.buffers.append(f"{moved}._buffer")
 
     def unless(self, condition: str) -> None:
-        """Write a check: the reader returns None unless the condition holds."""
-        self.lines.append(f"  if not ({condition}): return None")
+        """Write a check: the function returns `UNLIKE` unless the condition holds."""
+        self.lines.append(f"  if not ({condition}): return UNLIKE")
 
     def key(self, key: Any) -> str:
         """The expression for a key; only the text of a plain string is safe, since a subclass defines its own."""
@@ -156,59 +173,3 @@ _IMMUTABLE = frozenset({int, float, bool, str, bytes})
 def _equals_itself(value: Any) -> bool:
     """Whether a static argument that is the same object as before must be equal to what it was then."""
     return type(value) in _IMMUTABLE or type(value).__eq__ is object.__eq__
-
-
-_HOST_LEAVES = transfer.HOST_SCALARS | {np.ndarray}  # classes that are never nodes of a pytree
-
-
-def host_sender(aval: Any, type: ArrayType, place: Callable) -> Callable[[Any], Any]:
-    """Make the function that sends an argument from the host, in calls like an earlier one, and returns its buffer.
-
-    Args:
-      aval: its type in the earlier call.
-      type: the type of the array on the devices.
-      place: the function of `plan_transfers` that transfers it.
-
-    Returns:
-      A function of the argument. It raises ValueError for a value of another type, or one that is not on the host, and
-      the engine's error where a guard forbids the transfer.
-    """
-    sharding = type.sharding
-    is_plain = type.has_plain_buffer and type.layout is None and sharding.non_default_memory_kind is None
-    if is_plain and sharding.is_fully_addressable and type.aval.dtype == aval.dtype:
-        send_array = buffers.make_argument_sender(type.buffer_aval, sharding._device_assignment[0])
-    else:
-        send_array = transfer.make_host_sender(type)
-    shape, dtype = None if aval.weak_type else aval.shape, aval.dtype  # No NumPy array is weakly typed.
-
-    is_shared = place is transfer.put_shared  # A donated argument gets a buffer of its own at each call.
-    last: tuple[Any, Any] = object(), None  # a scalar and its buffer, since a call is often repeated with the same one
-
-    def send(x: Any) -> Any:
-        nonlocal last
-        if x.__class__ is np.ndarray and x.shape == shape and x.dtype == dtype:
-            return send_array(x)
-        scalar, buffer = last
-        if x is scalar and not buffer.is_deleted():
-            return buffer
-        if x.__class__ in _HOST_LEAVES and get_aval(x) is aval:
-            # The less frequent cases: other scalars, whose abstract value is interned and compared by identity.
-            buffer = place(x, type)._buffer
-            if is_shared and x.__class__ is not np.ndarray:
-                last = x, buffer
-            return buffer
-        raise ValueError("an argument of another type")
-
-    return send
-
-
-_LEAF = flatten(0)[1]
-
-
-def result_wrapper(tree: PyTreeDef, types: Sequence[ArrayType]) -> Callable[[Sequence[Any]], Any]:
-    """Make the function that wraps the buffers of results in arrays of these types, in the structure of the result."""
-    if tree == _LEAF:
-        (type,) = types
-        return lambda out: Array(out[0], type)
-    unflatten = tree.unflatten
-    return lambda out: unflatten(map(Array, out, types))

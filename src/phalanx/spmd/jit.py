@@ -1,8 +1,8 @@
 """`jit`: compile a function for one device or for all devices of a mesh (the global view).
 
-A cache hit does as little as possible in Python: read the buffers out of the arguments with the argument reader of the
-previous call (see `runtime.fast_path`) or, if the arguments differ, look up their structure and types; execute; wrap
-the results. Everything else happens on a cache miss: `trace` produces the jaxpr, `lower` resolves shardings and emits
+A cache hit does as little as possible in Python: it repeats the previous call with generated code (see
+`runtime.fast_path`) or, if the arguments differ, looks up their structure and types for that of an earlier one.
+Everything else happens on a cache miss: `trace` produces the jaxpr, `lower` resolves shardings and emits
 StableHLO, `compile` calls XLA. Each stage is cached on the wrapped function and accessible to users (see `stages`).
 While another transformation is tracing, a call binds the `jit` primitive (see `jit_primitive`).
 """
@@ -40,8 +40,7 @@ from phalanx.runtime import (
     concrete_type,
     eager_dispatch,
     explain_failure,
-    opener,
-    result_wrapper,
+    fast_path,
     transfer,
 )
 from phalanx.sharding import UNSPECIFIED
@@ -57,12 +56,12 @@ from phalanx.tree import PyTreeDef, tree_flatten, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
 
-# All live compiled functions, for `clear_caches`: their argument readers keep executables alive.
+# All live compiled functions, for `clear_caches`: their fast calls keep executables alive.
 _wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
 
 _type_of = operator.attrgetter("_type")
 # Compared with the context of a call by identity. None is no context, so the first call takes the slow path.
-_NO_HIT: tuple = (None,) * 5
+_NO_HIT: tuple = None, None
 DEFAULT_OPTIONS: dict[str, Any] = dict(
     in_shardings=UNSPECIFIED,
     out_shardings=UNSPECIFIED,
@@ -102,8 +101,8 @@ class _Entry(compiled_program.CompiledCall):
     def __init__(self, compiled: compiled_program.CompiledProgram, moves: list, out_tree: PyTreeDef):
         super().__init__(compiled, moves)
         self.out_tree = out_tree
-        # What a hit needs: argument reader, context, executable and result wrapper. Generated at the first one.
-        self.hit: tuple | None = None
+        # What a hit needs: the fast call, generated at the first one, and its context.
+        self.hit: tuple[fast_path.FastCall, Any] | None = None
 
 
 class _EntryWithRefs:
@@ -208,12 +207,13 @@ class Jit:
         self._programs = _programs_of(fun, options) if type(self) is Jit else _Programs()
         self._calls, self._traces = self._programs.calls, self._programs.traces
         self._last = [_NO_HIT]  # the most recent hit
-        self._next: Cache[Any, tuple] = Cache("spmd.jit_successors", 64)  # the hit that followed, by argument reader
+        self._next: Cache[Any, tuple] = Cache("spmd.jit_successors", 64)  # the hit that followed, by fast call
 
     def function(self) -> Callable:
         """The callable for users: a Python function, because calling an object with `__call__` is slower."""
         # Local variables: reading them from the closure is faster than attributes of `self` or globals.
-        call_slowly, find, last, successors = self._call, self._find, self._last, self._next
+        call_slowly, call_known, last, successors = self._call, self._call_known, self._last, self._next
+        unlike = fast_path.UNLIKE
         # Also because a pickle by value, such as cloudpickle's, copies globals and refers to what a closure holds.
         state, current_scope, hide_frames = _GLOBALS
 
@@ -223,26 +223,21 @@ class Jit:
                 if state.trace is not None:
                     return call_slowly(args, kwargs)
                 # One read of a list element: another thread may replace the tuple, but never leaves it half written.
-                open_alike, context, run, handlers, wrap = last[0]
-                buffers = None
+                call_alike, context = last[0]
                 if current_scope().context is context:  # Most calls are like the one before.
-                    buffers = open_alike(args, kwargs)
-                    # Programs for several signatures tend to be called in turn.
-                    if buffers is None and (hit := successors.get(open_alike)) is not None and hit[1] is context:
-                        buffers = hit[0](args, kwargs)
-                        if buffers is not None:
-                            last[0] = _, _, run, handlers, wrap = hit
-                if buffers is None:
-                    found = find(args, kwargs)
-                    if found is None:
-                        return call_slowly(args, kwargs)
-                    buffers, (_, _, run, handlers, wrap) = found
-                try:
-                    out = run(buffers).consume_with_handlers(handlers)
-                except Exception as error:
-                    self._explain_failure(error, args, kwargs)
-                    raise
-                return wrap(out)
+                    try:
+                        out = call_alike(args, kwargs)
+                        # Programs for several signatures tend to be called in turn.
+                        if out is unlike and (hit := successors.get(call_alike)) is not None and hit[1] is context:
+                            out = hit[0](args, kwargs)
+                            if out is not unlike:
+                                last[0] = hit
+                    except Exception as error:
+                        self._explain_failure(error, args, kwargs)
+                        raise
+                    if out is not unlike:
+                        return out
+                return call_known(args, kwargs)
             except Exception as error:
                 hide_frames(error)
                 raise
@@ -272,8 +267,23 @@ class Jit:
             self._signature.split(args, kwargs).avals(self._name)
             raise
 
-    def _find(self, args: tuple, kwargs: dict) -> tuple | None:
-        """The buffers of the arguments and the hit that they belong to; None for the slow path."""
+    def _call_known(self, args: tuple, kwargs: dict) -> Any:
+        """A call that is not like the previous one, but perhaps like one before."""
+        hit = self._find(args, kwargs)
+        if hit is not None:
+            try:
+                out = hit[0](args, kwargs)
+            except Exception as error:
+                self._explain_failure(error, args, kwargs)
+                raise
+            if out is not fast_path.UNLIKE:
+                self._next[self._last[0][0]] = hit
+                self._last[0] = hit
+                return out
+        return self._call(args, kwargs)
+
+    def _find(self, args: tuple, kwargs: dict) -> tuple[fast_path.FastCall, Any] | None:
+        """The hit for the types of these arguments; None for the slow path."""
         context = current_scope().context  # Read once, since another thread may set an option.
         leaves, structure = self._signature.flatten(args, kwargs)
         try:
@@ -289,17 +299,13 @@ class Jit:
             return None
         if entry.hit is None:
             try:
-                read = opener(args, kwargs, structure[1], types, entry.moves)
+                call = fast_path.fast_call(
+                    args, kwargs, structure[1], types, entry.moves, entry.compiled, entry.out_tree
+                )
             except Exception:  # The slow path reports the error.
                 return None
-            wrap = result_wrapper(entry.out_tree, entry.out_types)
-            entry.hit = read, context, entry.run, entry.handlers, wrap
-        buffers = entry.hit[0](args, kwargs)
-        if buffers is None:
-            return None
-        self._next[self._last[0][0]] = entry.hit
-        self._last[0] = entry.hit
-        return buffers, entry.hit
+            entry.hit = call, context
+        return entry.hit
 
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """The slow path: cache misses, calls under a transformation, `disable_jit` and `debug_nans`."""

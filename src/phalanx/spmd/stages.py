@@ -34,6 +34,7 @@ from phalanx.core import (
 from phalanx.engine import Cache, Device, api_boundary_class, client, compiler, offline_compiler, stablehlo
 from phalanx.engine.compile_only_devices import Topology
 from phalanx.runtime import (
+    UNLIKE,
     Array,
     ArrayType,
     Format,
@@ -42,12 +43,11 @@ from phalanx.runtime import (
     concrete_type,
     device_names,
     explain_failure,
+    fast_call,
     is_abstract,
     named_sharding,
     on_abstract_devices,
     on_devices,
-    opener,
-    result_wrapper,
     transfer,
 )
 from phalanx.runtime.process_comparison import compare_transferred
@@ -572,9 +572,8 @@ class Compiled(_LaterStage):
         self._traced, self.refs = traced, refs
         self.program = program
         self._seen: tuple | None = None  # types and context of the previous call
-        # For arguments like in two calls in a row: argument reader, result wrapper and context.
-        self._reader: Any = None
-        self._wrap: Any = None
+        # For arguments like in two calls in a row: the fast call and its context.
+        self._call_alike: Any = None
         self._context: Any = None
 
     out_avals = property(lambda self: self._traced.program.out_avals)
@@ -665,14 +664,14 @@ class Compiled(_LaterStage):
           TraceError: an argument is a tracer.
         """
         if current_scope().context is self._context:
-            buffers = self._reader(args, kwargs)
-            if buffers is not None:
-                try:
-                    return self._wrap(self.program._run(buffers).consume_with_handlers(self.program._handlers))
-                except Exception as error:
-                    call, _ = self._split(args, kwargs)
-                    explain_failure(error, call.leaves, self._argument_name(call))
-                    raise
+            try:
+                out = self._call_alike(args, kwargs)
+            except Exception as error:
+                call, _ = self._split(args, kwargs)
+                explain_failure(error, call.leaves, self._argument_name(call))
+                raise
+            if out is not UNLIKE:
+                return out
         return self._call(args, kwargs)
 
     def _split(self, args: tuple, kwargs: dict) -> tuple[CallArguments, tuple]:
@@ -733,8 +732,8 @@ class Compiled(_LaterStage):
         seen = [*map(concrete_type, call.leaves)], current_scope().context
         if seen == self._seen and not (self.program.has_effects or is_compared):
             moves = compiled_program.plan_transfers(seen[0], self.program.lowered, self._argument_name(call))
-            self._reader = opener(args, kwargs, statics, seen[0], moves)
-            self._wrap, self._context = result_wrapper(self.out_tree, self.program.out_types), seen[1]
+            self._call_alike = fast_call(args, kwargs, statics, seen[0], moves, self.program, self.out_tree)
+            self._context = seen[1]
         self._seen = seen
         return tree_unflatten(self.out_tree, out)
 
