@@ -28,7 +28,7 @@ class PublicNamespaces(griffe.Extension):
 
 def show_names(package: griffe.Module, namespace: str) -> None:
     """Make the public names of a namespace its exports, whichever file defines them."""
-    from phalanx.engine.public_namespace import defining_module
+    from phalanx.engine.defining_module import defining_module
 
     module = package[namespace.removeprefix("phalanx.")] if namespace != "phalanx" else package
     loaded = import_module(namespace)
@@ -75,7 +75,7 @@ def add_rows(module: griffe.Module) -> None:
 
 def add_row(module: griffe.Module, name: str, row: griffe.Attribute) -> None:
     """Replace one assignment, if it makes a function or an option."""
-    from phalanx.engine.public_namespace import defining_module
+    from phalanx.engine.defining_module import defining_module
 
     made = getattr(import_module(module.path), name, None)
     if type(made).__name__ == "Option":  # of core/config.py, which documents an option by its declaration

@@ -1,4 +1,4 @@
-"""Unfinished runs: those of programs whose CPU devices wait for each other or for Python, and which may still go on.
+"""Unfinished runs of programs whose CPU devices wait for each other or for Python, and which may still go on.
 
 While there is none, a launch of such a program does not block, and no wait for results depends on another process.
 jaxlib tells whether an array is ready, but not whether the token of a run is: the last run counts as finished when one

@@ -2,8 +2,8 @@
 
 Shards of `x[1:]` may begin at other elements than those of `x`, so that each of its elements has to be sent. An
 operation on `x[1:]` and `x[:-1]` would send all elements twice. Here both are moved to the larger size first, in which
-their shards are those of `x`: the elements behind the end are arbitrary. The operation is done there, and its result is
-moved once, or not at all if it is added up along the dimension.
+their shards hold the rows that they hold in `x`: the elements behind the end are arbitrary. The operation runs there,
+and its result is moved once, or not at all if it is added up along the dimension.
 """
 
 from __future__ import annotations
