@@ -260,7 +260,7 @@ def test_a_jax_that_is_loaded_already_is_an_error(fake_jax):
     done = run("-c", code, paths=(fake_jax,))
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "phalanx.core.error_classes.ImportOrderError: phalanx.as_jax.install(): expected a process that has not imported jax yet, "
+        "phalanx.errors.ImportOrderError: phalanx.as_jax.install(): expected a process that has not imported jax yet, "
         f"got jax from {fake_jax}/jax/__init__.py.\n"
         "  Fix: call install() before the first import of it, or start the program with 'phalanx run'.\n"
     )

@@ -228,12 +228,13 @@ def test_our_registry_is_not_the_peers():
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="jaxlib goes on with an error set, which ends the process")
-def test_a_tree_that_contains_itself_is_refused():
+@pytest.mark.parametrize("place", ["inside", "[inside]"])
+def test_a_tree_that_contains_itself_is_refused(place):
     text = run_python(
-        """
+        f"""
         import phalanx
-        inside = {"x": 1.0}
-        inside["self"] = [inside]
+        inside = {{"x": 1.0}}
+        inside["self"] = {place}
         try:
             phalanx.jit(lambda x: x)(inside)
         except phalanx.errors.TreeError as error:

@@ -22,6 +22,7 @@ from phalanx.core import (
 )
 from phalanx.runtime.eager_jit import Static
 from phalanx.tree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from phalanx.tree.operations import refuse_endless_container
 
 
 class CallArguments(NamedTuple):
@@ -219,6 +220,7 @@ class Signature:
     def flatten(self, args: tuple, kwargs: dict) -> tuple[list, Any]:
         """The leaves of the arguments of a call, and the rest of its cache key."""
         dynamic, statics = self.divide(args, kwargs)
+        refuse_endless_container(dynamic)
         leaves, tree = tree_flatten(dynamic)
         return leaves, (tree, statics)
 

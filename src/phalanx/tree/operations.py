@@ -45,14 +45,29 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], Any]:
 
 def _explain_recursion(error: Exception) -> Exception:
     """The error for a tree without end, which jaxlib reports as an error of Python's own."""
-    if "cyclical" not in f"{error} {error.__cause__}":
-        return error
+    return _endless_error() if "cyclical" in f"{error} {error.__cause__}" else error
+
+
+def _endless_error() -> TreeError:
     return TreeError(
         "flattening of a tree",
         expected="nodes that do not contain themselves",
         got="a cycle, or a tree that is deeper than Python's limit of recursion",
         fix="take the reference to the outer node out of the inner one, or register its class as a node without it",
     )
+
+
+def refuse_endless_container(tree: Any) -> None:
+    """Raise the error of `tree_flatten` for lists, tuples and dicts that contain themselves, before jaxlib meets them.
+
+    Where Python's limit of recursion is reached while jaxlib compares keys of a dict, it loses count of the recursion,
+    so that every further call in the thread fails.
+
+    Raises:
+      TreeError: there is such a container.
+    """
+    if find_endless_container(tree) is not None:
+        raise _endless_error()
 
 
 def find_endless_container(tree: Any, deepest: int | None = None) -> Any:
