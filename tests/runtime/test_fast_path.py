@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import dataclasses
 import enum
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import phalanx.numpy as jnp
 from phalanx.core import get_aval
 from phalanx.engine import transfer_guard
 from phalanx.engine.buffers import make_argument_sender
+from phalanx.engine.traceback_filtering import is_internal, is_user_file
 from phalanx.runtime import ArrayType
 from phalanx.runtime.compiled_program import plan_transfers
 from phalanx.runtime.fast_path import UNLIKE, fast_call
@@ -409,3 +411,15 @@ def test_a_static_argument_whose_value_changed_is_another_argument():
     assert [float(f(1.0, size)) for _ in range(3)] == [2.0] * 3
     assert [float(f(1.0, Size(3))) for _ in range(3)] == [3.0] * 3
     assert [float(f(1.0, Size(2))) for _ in range(3)] == [2.0] * 3
+
+
+def test_generated_code_is_no_code_of_the_user():
+    class Watched(Echo):
+        def _run(self, buffers):
+            self.caller = sys._getframe(1).f_code
+            return super()._run(buffers)
+
+    program = Watched([FLOAT._type])
+    call = fast_call((FLOAT,), {}, (), [FLOAT._type], [], program, tree_structure([0]))
+    assert call((FLOAT,), {})[0] is not FLOAT and program.caller is call.__code__
+    assert is_internal(program.caller) and not is_user_file(program.caller.co_filename)

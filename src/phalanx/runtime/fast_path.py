@@ -15,6 +15,7 @@ from typing import Any
 
 from phalanx.engine.cache import memoize
 from phalanx.engine.pytree import PyTreeDef, flatten, flatten_one_level
+from phalanx.engine.traceback_filtering import exclude_file
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.compiled_program import CompiledProgram
 from phalanx.runtime.host_arguments import HostArgument
@@ -22,6 +23,8 @@ from phalanx.runtime.host_arguments import HostArgument
 FastCall = Callable[[tuple, dict], Any]
 UNLIKE: Any = object()  # what such a function returns for arguments of another structure or type
 _LEAF = flatten(0)[1]
+_FILE = "<fast call>"
+exclude_file(_FILE)
 
 
 def fast_call(
@@ -60,7 +63,7 @@ def fast_call(
 @memoize("runtime.fast_calls", 64)
 def _compile(text: str) -> CodeType:
     """Compile the text of a function; functions for one structure differ in the constants alone."""
-    return compile(text, "<fast call>", "exec")
+    return compile(text, _FILE, "exec")
 
 
 class _Writer:
