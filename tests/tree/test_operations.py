@@ -3,7 +3,6 @@
 import copy
 import functools
 import pickle
-import sys
 from collections import OrderedDict, defaultdict, namedtuple
 
 import pytest
@@ -227,7 +226,6 @@ def test_our_registry_is_not_the_peers():
     assert len(jax.tree.leaves(Ours())) == 1
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="jaxlib goes on with an error set, which ends the process")
 @pytest.mark.parametrize("place", ["inside", "[inside]"])
 def test_a_tree_that_contains_itself_is_refused(place):
     text = run_python(
