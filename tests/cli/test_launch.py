@@ -62,6 +62,12 @@ def test_the_status_is_that_of_the_first_failure_and_the_others_are_ended(launch
     )
 
 
+def error_of_first_process(lines, name):
+    """The line of the only error of a class that process 0 printed."""
+    (error,) = [line for line in lines if line.startswith(f"[0] phalanx.errors.{name}: ")]
+    return error
+
+
 @pytest.mark.parametrize("end", ["raise RuntimeError('bad import')", "sys.exit()"])
 def test_an_end_before_initialize_is_named_to_those_that_wait(launch, end):
     program = (
@@ -71,7 +77,7 @@ def test_an_end_before_initialize_is_named_to_those_that_wait(launch, end):
     )
     status, _, errors = finish(launch(program, "-n", "2"))
     assert status == 1
-    (error,) = [line for line in errors if line.startswith("[0] phalanx.errors.CoordinationError")]
+    error = error_of_first_process(errors, "CoordinationError")
     code = int("raise" in end)
     assert error.endswith(f" within 300 s, got process 1 of 2 ended with status {code}.")
 
@@ -86,7 +92,7 @@ def test_a_death_inside_initialize_is_named_to_the_others(launch, step):
     )
     status, _, errors = finish(launch(program, "-n", "2"))
     assert status == 9
-    (error,) = [line for line in errors if line.startswith("[0] phalanx.errors.ProcessFailure: ")]
+    error = error_of_first_process(errors, "ProcessFailure")
     assert "expected process 1 to be alive" in error
 
 

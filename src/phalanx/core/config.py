@@ -55,8 +55,8 @@ class Context:
     padding), `rows_share` (whether each row of a `pmap` inside another mapped function runs on all devices of that
     function), `xla_metadata` (the metadata that operations carry, as pairs of strings), `mesh_size_reads` (what an
     export records, see `export.mesh_size_reads`), `checkpoint_policy` (the policy of the `checkpoint` that is being
-    traced, or None) and `is_forked` (whether the process was forked after devices were
-    started, so that no program compiled before can run).
+    traced, or None) and `is_forked` (whether the process was forked after devices were started, so that no program
+    compiled before can run).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_values")

@@ -21,7 +21,7 @@ from phalanx.lax.subbyte import byte_aval
 from phalanx.partitioner.dim_sharding import Dimension, find_dim_sharding
 from phalanx.partitioner.move_lowering import DimGroup, Move, MoveCall, calls, join_runs, read_through
 from phalanx.partitioner.move_schedule import Run, find_pieces, is_worthwhile, most_moved, schedule_rounds
-from phalanx.partitioner.resizing import find_leaves, resize
+from phalanx.partitioner.resizing import find_leaves, resize, with_size
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import LoweringContext, shape_of, type_like
 from phalanx.symbolic import is_constant_shape
@@ -147,7 +147,7 @@ def _plan_leaves(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int
     windows = [Run(i * width, stops[i] - first, 0, first) for i, first in enumerate(firsts) if stops[i] > first]
     plans: dict[Dimension, Plan] = {}
     for leaf, d in leaves:
-        wide = aval.with_shape(_replace(shape_of(leaf), d, parts * width))
+        wide = aval.with_shape(with_size(shape_of(leaf), d, parts * width))
         rows = Move(tuple(windows), 1, ((leaf, DimGroup(d)),), DimGroup(d))
         if (plan := _plan_direct(ctx, rows, wide, parts)) is None:
             return None
@@ -175,7 +175,7 @@ def _plan_elementwise(ctx: LoweringContext, move: Move, aval: ShapedArray, parts
     for leaf, d in leaves:
         again = move._replace(operands=((leaf, DimGroup(d)),), result=DimGroup(d))
         is_divided = find_dim_sharding(ctx.module, leaf, d) is not None
-        moved = aval.with_shape(_replace(shape_of(leaf), d, aval.shape[group.dim]))
+        moved = aval.with_shape(with_size(shape_of(leaf), d, aval.shape[group.dim]))
         plan = plan_move(ctx, again, moved, is_inner=True) if is_divided else _plan_direct(ctx, again, moved, parts)
         if plan is None:
             return None
@@ -224,10 +224,6 @@ def _num_bytes(aval: ShapedArray) -> int:
     return math.prod(aval.shape) * aval.dtype.itemsize
 
 
-def _replace(shape: Sequence[int], d: int, size: int) -> tuple[int, ...]:
-    return (*shape[:d], size, *shape[d + 1 :])
-
-
 class Parts(NamedTuple):
     """What a value is computed from along a dimension.
 
@@ -270,8 +266,7 @@ def find_parts(ctx: LoweringContext, x: ir.Value, dim: int) -> Parts | None:
 
 def plan_leaf(ctx: LoweringContext, move: Move, leaf: ir.Value, d: int, size: int) -> Plan | None:
     """Plan the move of a leaf, with a result of some size."""
-    shape = shape_of(leaf)
-    return plan_move(ctx, move, ShapedArray((*shape[:d], size, *shape[d + 1 :]), move.dtype), is_inner=True)
+    return plan_move(ctx, move, ShapedArray(with_size(shape_of(leaf), d, size), move.dtype), is_inner=True)
 
 
 def plan_in_size(ctx: LoweringContext, found: Parts, x: ir.Value, dim: int) -> Plan | None:
@@ -291,9 +286,9 @@ def plan_in_size(ctx: LoweringContext, found: Parts, x: ir.Value, dim: int) -> P
         if (plan := plans.get((leaf, d))) is not None:
             return plan.emit()
         shape = shape_of(leaf)
-        first = hlo.slice(leaf, [0] * len(shape), [*shape[:d], 1, *shape[d + 1 :]], [1] * len(shape))
-        shape[d] = found.size - shape[d]
-        return hlo.concatenate([leaf, hlo.broadcast_in_dim(type_like(leaf, shape), first, range(len(shape)))], d)
+        first = hlo.slice(leaf, [0] * len(shape), with_size(shape, d, 1), [1] * len(shape))
+        rest = type_like(leaf, with_size(shape, d, found.size - shape[d]))
+        return hlo.concatenate([leaf, hlo.broadcast_in_dim(rest, first, range(len(shape)))], d)
 
     # Where a leaf is cut out of a value in that size, what this value is computed from is sent in any case.
     found_plans = [plan for plan in plans.values() if plan is not None]

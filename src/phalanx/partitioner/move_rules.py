@@ -13,6 +13,7 @@ from phalanx.lax.windows.window_shape import crop_negative_padding
 from phalanx.partitioner.move_lowering import DimGroup, Move
 from phalanx.partitioner.move_plans import emit_move
 from phalanx.partitioner.move_schedule import Run
+from phalanx.partitioner.resizing import with_size
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import LoweringContext
 from phalanx.symbolic import is_constant_shape
@@ -42,7 +43,7 @@ def lower_slice(
         if out.shape[d] == 1:  # XLA fails on a stride past the only element, where shards are uneven.
             config[d] = (starts[d], starts[d] + 1, 1)
         start, _, stride = config[d]
-        run, between = Run(0, out.shape[d], 0, start), _resize(aval, d, out.shape[d])
+        run, between = Run(0, out.shape[d], 0, start), aval.with_shape(with_size(aval.shape, d, out.shape[d]))
         y = _emit_run(ctx, x, d, run, between, stride)
         if y is not None:
             x, aval, config[d] = y, between, (0, out.shape[d], 1)
@@ -95,12 +96,12 @@ def lower_pad(ctx: LoweringContext, primitive: Primitive, x: ir.Value, value: ir
             aval = aval.with_shape(shape)
         for d in range(aval.ndim) if not any(interior) else ():
             if low[d] or high[d]:
-                size = aval.shape[d] + low[d] + high[d]
+                padded = aval.with_shape(with_size(aval.shape, d, aval.shape[d] + low[d] + high[d]))
                 first, cut = max(-low[d], 0), max(-low[d], 0) + max(-high[d], 0)
                 run = Run(max(low[d], 0), aval.shape[d] - cut, 0, first)
-                y = _emit_run(ctx, x, d, run, _resize(aval, d, size), fill=value if max(low[d], high[d]) > 0 else None)
+                y = _emit_run(ctx, x, d, run, padded, fill=value if max(low[d], high[d]) > 0 else None)
                 if y is not None:
-                    x, aval = y, _resize(aval, d, size)
+                    x, aval = y, padded
                     low, high = ((*widths[:d], 0, *widths[d + 1 :]) for widths in (low, high))
         if min((*low, *high), default=0) < 0 and not any(interior) and is_active("negative_padding"):
             starts, stops, padding = crop_negative_padding(aval.shape, tuple(zip(low, high)), [1] * aval.ndim)
@@ -124,10 +125,6 @@ def _emit_run(
     if not ctx.module.has_uneven or not is_constant_shape((*run, stride)) or run.length < 1:
         return None
     return emit_move(ctx, Move((run,), stride, ((x, DimGroup(d)),), DimGroup(d), fill), aval)
-
-
-def _resize(aval: ShapedArray, d: int, size: int) -> ShapedArray:
-    return aval.with_shape((*aval.shape[:d], size, *aval.shape[d + 1 :]))
 
 
 def _interleave(ctx: LoweringContext, x: ir.Value, value: ir.Value, interior: Sequence[int]) -> tuple[ir.Value, tuple]:

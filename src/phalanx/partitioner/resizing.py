@@ -28,6 +28,11 @@ _ELEMENTWISE = {
 }
 
 
+def with_size(shape: Sequence[int], d: int, size: int) -> tuple[int, ...]:
+    """A shape with another size of dimension `d`."""
+    return (*shape[:d], size, *shape[d + 1 :])
+
+
 def is_elementwise(y: ir.Value) -> bool:
     """Whether each element of a value is computed from the elements at its position."""
     op = y.owner
@@ -81,8 +86,7 @@ def resize(x: ir.Value, dim: int, size: int, leaf: Callable[[ir.Value, int], Any
                 built[x, d] = leaf(x, d)
             else:
                 operands = [build(o, sources[i]) if i in sources else o for i, o in enumerate(x.owner.operands)]
-                shape = shape_of(x)
-                built[x, d] = emit_again(x, operands, [*shape[:d], size, *shape[d + 1 :]])
+                built[x, d] = emit_again(x, operands, with_size(shape_of(x), d, size))
         return built[x, d]
 
     return build(x, dim)

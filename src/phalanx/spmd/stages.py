@@ -729,10 +729,10 @@ class Compiled(_LaterStage):
             raise
         if self.refs is not None:
             return tree_unflatten(self.out_tree, self.refs.write(call.leaves, out))
-        seen = [*map(concrete_type, call.leaves)], current_scope().context
+        seen = types, current_scope().context
         if seen == self._seen and not (self.program.has_effects or is_compared):
-            moves = compiled_program.plan_transfers(seen[0], self.program.lowered, self._argument_name(call))
-            self._call_alike = fast_call(args, kwargs, statics, seen[0], moves, self.program, self.out_tree)
+            moves = compiled_program.plan_transfers(types, lowered, self._argument_name(call))
+            self._call_alike = fast_call(args, kwargs, statics, types, moves, self.program, self.out_tree)
             self._context = seen[1]
         self._seen = seen
         return tree_unflatten(self.out_tree, out)
