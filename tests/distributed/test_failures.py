@@ -34,7 +34,7 @@ SCENARIOS = {
     "killed": Scenario(1, 5.0, "dead", r"to be alive, got no sign of life for \d+\.\d s: it is dead or stopped", 137),
     "killed first": Scenario(0, 5.0, "dead", "expected process 0 to be alive, got no sign of life", 137),
     "killed of three": Scenario(1, 5.0, "dead", "expected process 1 to be alive, got no sign of life", 137, 3),
-    "stopped": Scenario(1, 5.0, "dead", rf"it is dead or stopped.*, and it was last at {HERE} \(main\)\.$"),
+    "stopped": Scenario(1, 5.0, "dead", rf"it is dead or stopped.*, and it was last at {HERE} \(\w+\)\.$"),
     "stuck": Scenario(
         1,
         PATIENT,

@@ -1,6 +1,11 @@
 """What the watch knows of launches and of other processes."""
 
-from phalanx.engine.failure_watch import _Group, _Seen
+import json
+import sys
+
+import numpy as np
+
+from phalanx.engine.failure_watch import _find_place, _Group, _Seen
 
 
 def test_the_hash_of_launches_does_not_depend_on_when_they_are_numbered():
@@ -24,3 +29,20 @@ def test_time_counts_as_stuck_once_others_wait_and_a_stop_only_after_the_process
     assert seen.unmoved("all", since=9.0) == 0
     seen.update(record | {"sequence": 3}, 21.0)
     assert seen.unmoved("all", since=9.0) == 12
+
+
+def test_the_place_of_a_process_is_a_line_of_its_program_also_inside_numpy_and_the_standard_library():
+    places = {}
+
+    def note(frame, event, argument):
+        places[frame.f_globals["__name__"]] = _find_place(frame)
+
+    sys.setprofile(note)
+    try:
+        np.indices((2, 2)), json.dumps({}, indent=1)
+    finally:
+        sys.setprofile(None)
+    line = f"{__file__}:{note.__code__.co_firstlineno + 5} (test_the_place_of_a_process_is_a_line_of_its_program"
+    inside = {name: place for name, place in places.items() if name.startswith(("numpy.", "json"))}
+    assert len(inside) > 1
+    assert all(place.startswith(line) for place in inside.values()), inside

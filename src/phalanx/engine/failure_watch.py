@@ -33,14 +33,13 @@ from phalanx.engine.defining_module import public_in
 from phalanx.engine.error_record import PhalanxError, ProgramMismatchError
 from phalanx.engine.runtime_errors import XlaRuntimeError
 from phalanx.engine.terminate_handler import add_terminate_handler
-from phalanx.engine.traceback_filtering import is_internal, is_user_file
+from phalanx.engine.traceback_filtering import is_internal, is_program_file
 
 _KEYS = "phalanx/watch/"
 _MAX_PERIOD = 1.0  # seconds between two records
 _CUT_SECONDS = 2.0  # after which a wait ends whose connections are cut
 _VERDICT_SECONDS = 5.0  # by which a busy watch may be late
 _MAX_TEXT = 4000  # characters of a traceback, since all records pass through one service
-_STANDARD_LIBRARY = os.path.dirname(os.__file__)
 _MAX_LINES = 2000  # of a program that is compared
 _LOST_SERVICE_TEXTS = "a lost connection to it", "hold the coordination service, itself or in its launcher"
 # Texts of errors that come from a connection to another process, not from this process's own computation.
@@ -548,7 +547,7 @@ class _Seen:
 def _find_place(frame: FrameType | None) -> str:
     """The innermost line of the user's program."""
     while frame is not None:
-        if _is_user_code(frame):
+        if is_program_file(frame.f_code.co_filename):
             return _format_place(frame, frame.f_lineno)
         frame = frame.f_back
     return ""
@@ -571,14 +570,10 @@ def _format_place(frame: FrameType, line: int) -> str:
     return f"{frame.f_code.co_filename}:{line} ({frame.f_code.co_name})"
 
 
-def _is_user_code(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
-    return is_user_file(file) and (not file.startswith(_STANDARD_LIBRARY) or "site-packages" in file)
-
-
 def _describe_error(error: BaseException) -> dict[str, Any]:
     """The fields of a record that describe an exception."""
-    places = [_format_place(f, line) for f, line in traceback.walk_tb(error.__traceback__) if _is_user_code(f)]
+    frames = traceback.walk_tb(error.__traceback__)
+    places = [_format_place(f, line) for f, line in frames if is_program_file(f.f_code.co_filename)]
     text = "".join(traceback.format_exception(error))
     return {
         "state": "raised",

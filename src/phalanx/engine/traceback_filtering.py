@@ -87,6 +87,11 @@ def is_user_file(filename: str) -> bool:
     return not filename.startswith(_NOT_USERS)
 
 
+def is_program_file(filename: str) -> bool:
+    """Whether code is of the user's program: not of Phalanx, NumPy or the standard library."""
+    return is_user_file(filename) and not _is_library(filename)
+
+
 def exclude_file(path: str) -> None:
     """Treat the frames of a file, or of the files of a folder, as frames of Phalanx."""
     global _NOT_USERS, _OURS
