@@ -32,7 +32,7 @@ from phalanx.engine.coordination import Coordinator, bind_address, make_cpu_coll
 from phalanx.engine.environment_variables import read_option_variable
 from phalanx.engine.failure_watch import FailureWatch
 from phalanx.engine.tcp_sockets import listening_ports
-from phalanx.runtime.in_flight import effects_barrier
+from phalanx.runtime.in_flight import effects_barrier, finish_runs
 
 # Set by `phalanx launch`, which runs the coordination service itself, and writes to this file which process has ended.
 SERVICE_IS_RUNNING = "PHALANX_COORDINATION_SERVICE_IS_RUNNING"
@@ -185,15 +185,24 @@ def shutdown() -> None:
 
 @atexit.register
 def _disconnect_at_exit() -> None:
-    sessions = [*_current, *_left]
+    sessions, error = [*_current, *_left], _last_exception()
+    if error is None and _current and not _has_failed(_current[0]):
+        finish_runs()  # while the failure of another process is noticed
     _disconnect()
-    if any(_has_stuck_threads(session) for session in sessions):
+    # After an exception, the runs that this process has begun may wait for others for ever.
+    is_stuck = error is not None and bool(sessions) and not unfinished_runs.all_added_finished()
+    if is_stuck or any(map(_has_stuck_threads, sessions)):
         # Python would destroy the devices that these threads use, which ends the process with SIGABRT.
         logging.shutdown()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # it is closed, or None
                 stream.flush()
-        os._exit(int(any(map(_has_failed, sessions))))
+        os._exit(int(is_stuck or any(map(_has_failed, sessions))))
+
+
+def _last_exception() -> BaseException | None:
+    """The exception with which the program ends."""
+    return getattr(sys, "last_exc", getattr(sys, "last_value", None))
 
 
 def _disconnect() -> None:
@@ -204,7 +213,7 @@ def _disconnect() -> None:
     if session.coordinator is not None:
         session.coordinator.join_threads()  # while the watch goes on
         if session.coordinator.watch is not None:
-            session.coordinator.watch.stop(getattr(sys, "last_exc", getattr(sys, "last_value", None)))
+            session.coordinator.watch.stop(_last_exception())
         session.coordinator.disconnect()
     if session.service is not None and session.service.stdin is not None:
         session.service.stdin.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -72,21 +73,32 @@ def start_others() -> None:
     _Runs.has_others = True
 
 
-def all_finished() -> bool:
-    """Whether all runs are known to be finished."""
+def all_added_finished() -> bool:
+    """Whether all runs that were added are known to be finished."""
     while (runs := _Runs.unfinished) and (last := runs[-1]).is_finished:
         _remove(last)
-    return not runs and not _Runs.has_others
+    return not runs
+
+
+def all_finished() -> bool:
+    """Whether all runs are known to be finished."""
+    return all_added_finished() and not _Runs.has_others
 
 
 def make_room() -> None:
     """If there are many unfinished runs, wait for the older half of them, so that only one call in many has to wait."""
     if len(_Runs.unfinished) >= _MAX_UNFINISHED:
-        wait(_wait_for_older)
+        wait(functools.partial(_wait_for_oldest, _MAX_UNFINISHED // 2))
 
 
-def _wait_for_older() -> None:
-    for run in list(_Runs.unfinished)[: _MAX_UNFINISHED // 2]:
+def wait_for_added() -> None:
+    """Wait for the runs that were added, also by callbacks of these."""
+    while count := len(_Runs.unfinished):
+        wait(functools.partial(_wait_for_oldest, count))
+
+
+def _wait_for_oldest(count: int) -> None:
+    for run in list(_Runs.unfinished)[:count]:
         # The failure of a run is raised where its results are read, or by `effects_barrier`.
         with contextlib.suppress(XlaRuntimeError):
             run.token.block_until_ready()

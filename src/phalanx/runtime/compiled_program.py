@@ -466,6 +466,7 @@ class CompiledProgram:
         # and the memory of the executable, until the garbage collector runs. The module is not needed any more.
         self._program = weakref.ref(lowered.program)
         self.executable = executable
+        calls_python = bool(lowered.module.host_callbacks)
         self.lowered = dataclasses.replace(lowered, program=None, module=None)
         if any(layout is not None for side in lowered.layouts for layout in side):
             self.lowered = dataclasses.replace(self.lowered, layouts=self._chosen_layouts())
@@ -481,11 +482,11 @@ class CompiledProgram:
             for (v, s, m), layout in zip(outputs, self.lowered.layouts[1], strict=True)
         ]
         self._handlers = [_make_result_handler(t) for t in self.out_types]
-        # Devices wait for each other in collectives, which have channels, and for Python in effects.
+        # Devices wait for each other in collectives, which have channels, and for Python in effects and callbacks.
         waits = (
             lowered.devices[0].platform == "cpu"
             and len(lowered.devices) > 1
-            and (self.has_effects or "channel_id=" in compiler.hlo_text(executable))
+            and (self.has_effects or calls_python or "channel_id=" in compiler.hlo_text(executable))
         )
         run, watch = executable.execute_sharded, _make_watch(lowered, waits)
         if lowered.kept is not None or lowered.constants:

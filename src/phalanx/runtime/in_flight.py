@@ -7,16 +7,18 @@ that order tokens are needed only inside a module. `compiled_program` calls this
 
 from __future__ import annotations
 
+import atexit
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.engine import unfinished_runs
+from phalanx.engine import client, hide_frames, unfinished_runs
 from phalanx.engine.callbacks import in_callback
 from phalanx.engine.interruptible_wait import wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 
-_start_lock = threading.Lock()
+_start_lock = threading.RLock()  # functions that run at exit start programs while it is held
 
 
 def limit_in_flight(run: Callable, has_effects: bool, number: int | None, watch: Callable[..., Callable]) -> Callable:
@@ -117,3 +119,21 @@ def effects_barrier() -> None:
     if first is not None:
         raise first
     raise_late_failure()
+
+
+def finish_runs() -> None:
+    """Wait for all runs of programs with effects or collectives, and show exceptions of callbacks as uncaught ones."""
+    try:
+        effects_barrier()
+    except Exception as error:
+        hide_frames(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+    unfinished_runs.wait_for_added()
+
+
+@atexit.register
+def _finish_runs_at_exit() -> None:
+    """Wait for all runs and let no other thread start one: those that call Python while it ends abort the process."""
+    if not client.is_forked():  # which has the runs, but not the threads that finish them
+        _start_lock.acquire()
+        finish_runs()
