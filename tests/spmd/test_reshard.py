@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.meshes import auto_mesh
 from tests.strategies import specs
 
 import phalanx
@@ -153,6 +154,18 @@ def test_resharding_uneven_parts_sends_no_more_than_a_part(mesh, before, after, 
     part = max(math.prod(s.shard_shape(s.padded_shape(shape))) * 4 for s in (held, wanted))
     found = list_collectives(compiled(held, wanted, shape))
     assert found and all(c.bytes <= part * 1.05 for c in found), (part, found)  # padded for both ends
+
+
+@pytest.mark.parametrize(("before", "after"), UNEVEN_MOVES, ids=str)
+def test_uneven_values_of_inferred_sharding_are_resharded_as_arguments_are(before, after):
+    mesh, value = auto_mesh((4, 2), "xy"), np.arange(201 * 203, dtype=np.float32).reshape(201, 203)
+    held, wanted = NamedSharding(mesh, before), NamedSharding(mesh, after)
+    x = device_put(value, held)
+    program = jit(lambda x: lax.with_sharding_constraint(x + 1, wanted) * 2).lower(x).compile()
+    np.testing.assert_array_equal(program(x), (value + 1) * 2)
+    part = max(math.prod(s.shard_shape(s.padded_shape(value.shape))) * 4 for s in (held, wanted))
+    found = collectives(program)
+    assert found and all(c.bytes <= part * 1.05 for c in found), (part, found)
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (8, 12), (8, 8), (4, 2), (32, 8, 3), (24, 8), (8, 8, 3)], ids=str)

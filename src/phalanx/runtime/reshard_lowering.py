@@ -90,9 +90,9 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
         else:
             is_stated = x in module.known_shardings or x in module.typed_shardings
             x = add_padding(ctx, x, aval.shape, padded)
-            # Otherwise Shardy may let XLA reshard, by way of a replica, where the value is padded or cut. A sharding
-            # that was only inferred may be another one, so that stating it would be a further reshard.
-            if held is not None and is_stated:
+            # Otherwise Shardy may let XLA reshard, by way of a replica, where the value is padded or cut. One that was
+            # only inferred is left open where Shardy can join it with the target, since that sends less.
+            if held is not None and (is_stated or not _are_compatible(held, sharding)):
                 x = sdy.ShardingConstraintOp(x, sdy_sharding(module, held, aval.ndim)).result
             x = _emit_reshard(ctx, x, padded, sharding)
             x = remove_padding(sdy.ShardingConstraintOp(x, attribute).result, aval.shape)
@@ -150,7 +150,7 @@ def align_operands(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArra
         return operands, kept
 
     def align(i: int, x: ir.Value, s: Any) -> ir.Value:
-        if not _are_incompatible(s, kept):
+        if s is None or s.mesh is not kept.mesh or _are_compatible(s, kept):
             return x
         aval = aval_of(i)
         # The partitioner would replicate uneven operands.
@@ -160,15 +160,17 @@ def align_operands(ctx: Any, operands: list, aval_of: Callable[[int], ShapedArra
     return [align(i, x, s) for i, (x, s) in enumerate(zip(operands, held, strict=True))], kept
 
 
-def _are_incompatible(a: Any, b: NamedSharding) -> bool:
-    """Whether two shardings use an axis for different dimensions, or axes of one dimension in a different order."""
-    if not isinstance(a, NamedSharding) or a is b or a.mesh is not b.mesh:
+def _are_compatible(a: Sharding, b: Sharding) -> bool:
+    """Whether two shardings over one mesh use no axis for different dimensions, or axes of one in a different order."""
+    if a is b:
+        return True
+    if not isinstance(a, NamedSharding) or not isinstance(b, NamedSharding) or a.mesh is not b.mesh:
         return False
     ndim = max(len(a.spec), len(b.spec))
     pairs = list(zip(a.axes(ndim), b.axes(ndim), strict=True))
     where = [{axis: d for d, pair in enumerate(pairs) for axis in pair[i]} for i in (0, 1)]
-    return any(where[1].get(axis, d) != d for axis, d in where[0].items()) or any(
-        x[: len(y)] != y[: len(x)] for x, y in pairs
+    return all(where[1].get(axis, d) == d for axis, d in where[0].items()) and all(
+        x[: len(y)] == y[: len(x)] for x, y in pairs
     )
 
 
