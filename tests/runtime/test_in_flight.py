@@ -195,19 +195,28 @@ def test_an_exception_of_a_callback_that_runs_at_exit_is_shown():
     assert text == "bad batch 8\n"
 
 
-def test_python_ends_while_a_thread_goes_on_to_start_runs():
+@pytest.mark.parametrize(
+    "call",
+    [
+        "f(x)  # of a program that calls Python",
+        "phalanx.jit(lambda x: x @ x)(jnp.ones((200, 200))).block_until_ready()",
+        "phalanx.jit(lambda x: x + i)(x)  # is compiled each time",
+    ],
+)
+def test_python_ends_with_its_status_while_a_daemon_thread_runs_programs(call):
     text = run_python(
         _AT_EXIT
-        + """
+        + f"""
     f = compile(lambda x: x * (phalanx.debug.callback(slow, x) is None), P("a"))
     f(x)
 
     def work():
-        while True:
-            f(x)
+        for i in range(1_000_000):
+            {call}
 
-    threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.2)
+    for _ in range(2): threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.3)
+    sys.exit(0)
     """
     )
     assert int(text) % 8 == 0

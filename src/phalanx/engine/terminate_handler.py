@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from typing import Any
 
 _Handler = ctypes.CFUNCTYPE(None)
 _installed: list[ctypes._FuncPointer] = []  # C++ keeps their addresses only
@@ -23,10 +24,7 @@ def add_terminate_handler(handle: Callable[[str], None]) -> None:
     """
     if sys.platform != "linux":
         return
-    library = ctypes.CDLL("libstdc++.so.6")
-    set_terminate = library["_ZSt13set_terminatePFvvE"]
-    set_terminate.restype, set_terminate.argtypes = _Handler, [_Handler]
-    exception_type = library["__cxa_current_exception_type"]
+    exception_type = _library()["__cxa_current_exception_type"]
     exception_type.restype = ctypes.c_void_p
 
     @_Handler
@@ -34,8 +32,29 @@ def add_terminate_handler(handle: Callable[[str], None]) -> None:
         handle(_type_name(exception_type()))
         previous()
 
-    previous = set_terminate(report)
+    previous = _set_terminate(report)
     _installed.append(report)
+
+
+def keep_threads_at_exit() -> None:
+    """Let Python end while other threads are inside jaxlib; elsewhere than on Linux, do nothing.
+
+    Before Python 3.14, a thread that comes back to Python then is unwound, for which C++ calls the handler.
+    From now on, it sleeps there until the process ends.
+    """
+    if sys.platform == "linux":
+        _set_terminate(ctypes.cast(ctypes.CDLL(None).pause, _Handler))
+
+
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL("libstdc++.so.6")
+
+
+def _set_terminate(handler: Any) -> Any:
+    """Set the handler, and return the one that was there before."""
+    set_terminate = _library()["_ZSt13set_terminatePFvvE"]
+    set_terminate.restype, set_terminate.argtypes = _Handler, [_Handler]
+    return set_terminate(handler)
 
 
 def _type_name(type_info: int | None) -> str:

@@ -17,6 +17,7 @@ from phalanx.engine import client, hide_frames, unfinished_runs
 from phalanx.engine.callbacks import in_callback
 from phalanx.engine.interruptible_wait import wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
+from phalanx.engine.terminate_handler import keep_threads_at_exit
 
 _start_lock = threading.RLock()  # functions that run at exit start programs while it is held
 
@@ -137,3 +138,5 @@ def _finish_runs_at_exit() -> None:
     if not client.is_forked():  # which has the runs, but not the threads that finish them
         _start_lock.acquire()
         finish_runs()
+        if any(thread.daemon for thread in threading.enumerate()):
+            keep_threads_at_exit()
