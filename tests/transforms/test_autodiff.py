@@ -12,6 +12,7 @@ from phalanx.core.error_classes import (
     ArgumentError,
     ArgumentTypeError,
     ConcretizationTypeError,
+    ConversionError,
     DTypeError,
     RuleError,
     ShapeError,
@@ -440,3 +441,61 @@ def test_array_copies_its_argument_and_tangents_under_eager_derivatives():
     assert y is not x and back(x)[0] is not x
     # Values of a jaxpr are immutable: a copy would only add an operation.
     assert not phalanx.make_jaxpr(lambda x: jnp.array(x))(x).eqns
+
+
+def test_jvp_returns_tangents_that_pass_through_as_they_were_given():
+    assert phalanx.jvp(lambda x: x, (2.0,), (1.0,)) == (2.0, 1.0)
+    assert type(phalanx.jvp(lambda x: x, (2.0,), (1.0,))[1]) is float
+    given = np.ones(2)
+    assert phalanx.jvp(lambda x: {"a": x}, (given,), (given,))[1]["a"] is given
+    y, y_dot = phalanx.jvp(lambda x: x * 2.0, (np.float32(2),), (1.0,))
+    assert (y.weak_type, y_dot.weak_type) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("primal", "vector"), [(2.0, 1), (2.0, True), (2.0, 1j), (2j, 1.0), (jnp.float32(2), jnp.float16(1))]
+)
+def test_vectors_of_another_kind_of_number_are_refused_in_every_mode(primal, vector):
+    for call in (
+        lambda: phalanx.jvp(f, (primal,), (vector,)),
+        lambda: phalanx.linearize(f, primal)[1](vector),
+        lambda: phalanx.vjp(f, primal)[1](vector),
+    ):
+        with pytest.raises(DTypeError) as error:
+            call()
+        assert isinstance(error.value, TypeError) and isinstance(error.value, ValueError)
+
+
+@pytest.mark.parametrize("argnums", [(), (0, 0), (0, -2), 2])
+def test_argnums_name_each_argument_once(argnums):
+    with pytest.raises(ConversionError) as error:
+        phalanx.grad(lambda x, y: x * y, argnums)(2.0, 3.0)
+    assert isinstance(error.value, TypeError) and isinstance(error.value, ValueError)
+
+
+def test_jacrev_refuses_results_that_are_integers():
+    with pytest.raises(DTypeError, match="a real floating-point dtype"):
+        phalanx.jacrev(lambda x: jnp.round(x).astype(int))(jnp.ones(2))
+
+
+def test_the_pair_of_a_result_and_aux_may_be_a_list():
+    (value, aux), gradient = phalanx.value_and_grad(lambda x: [x * x, "aux"], has_aux=True)(3.0)
+    assert (float(value), aux, float(gradient)) == (9.0, "aux", 6.0)
+
+
+def test_the_truth_of_a_traced_vector_is_undefined():
+    with pytest.raises(ShapeError) as error:
+        phalanx.jit(lambda x: 1 if x else 2)(jnp.ones(2))
+    assert str(error.value) == (
+        "conversion to bool, by if, while, and, or, not, or bool(): expected an array of one element, got f32[2] traced by "
+        "<lambda>, its argument x.\n  Fix: reduce it with .any() or .all()."
+    )
+
+
+def test_generator_functions_are_refused():
+    def generate(x):
+        yield x
+
+    for transform in (phalanx.grad, phalanx.vmap, phalanx.make_jaxpr):
+        with pytest.raises(ArgumentTypeError, match="generator function"):
+            transform(generate)

@@ -560,6 +560,23 @@ def test_a_python_scalar_that_a_rule_returns_stays_one():
     assert [type(x) for x in phalanx.jvp(f, (2.0,), (1.0,))] == [float, float]
     g = phalanx.custom_vjp(lambda x: x)
     g.defvjp(lambda x: (x, None), lambda _, y_bar: (3.0,))
-    assert type(phalanx.grad(g)(2.0)) is float
+    assert type(phalanx.grad(g)(2.0)) is phalanx.Array
     # The gradient of an array is one.
     assert phalanx.grad(g)(np.float32(2)).dtype == np.float32
+
+
+def test_python_numbers_reach_the_rule_of_an_eager_jvp_unchanged():
+    seen = []
+    f = phalanx.custom_jvp(lambda x, y: x * y)
+
+    @f.defjvp
+    def f_jvp(primals, tangents):
+        seen.extend(map(type, (*primals, *tangents)))
+        return f(*primals), tangents[0]
+
+    assert phalanx.jvp(f, (2.0, 3.0), (1.0, 1.0)) == (6.0, 1.0)
+    assert seen == [float] * 4
+    # With a tracer they have a dtype, which rules may read.
+    seen.clear()
+    phalanx.grad(f)(2.0, 3.0)
+    assert seen[:2] == [phalanx.Array] * 2

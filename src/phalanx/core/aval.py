@@ -427,7 +427,7 @@ def _as_dim(d: Any) -> Any:
         return d
     if hasattr(d, "__index__"):
         return d.__index__()
-    raise ArgumentTypeError(
+    raise ConversionError(
         "shape",
         expected="dimensions that are integers or symbolic",
         got=d,

@@ -6,6 +6,7 @@ traced values have a constructor `of(tracer, origin)` with their text, so that t
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Sequence
 from typing import Any, Self
@@ -28,12 +29,12 @@ class ShapeError(PhalanxError, TypeError, ValueError):
 
 
 @example("phalanx.lax.sin(jnp.arange(2))", expected="an operand of a floating or complex dtype")
-class DTypeError(PhalanxError, TypeError):
+class DTypeError(PhalanxError, TypeError, ValueError):
     """An operand has the wrong element type."""
 
 
 @example('with phalanx.numpy_dtype_promotion("strict"): jnp.ones(2) + jnp.arange(2)', got="float32 and int32")
-class TypePromotionError(DTypeError, ValueError):
+class TypePromotionError(DTypeError):
     """Operands have dtypes that are not promoted to a common one."""
 
 
@@ -52,7 +53,7 @@ class UnboundAxisError(AxisError, NameError):
     'NamedSharding(AbstractMesh((2,), ("x",)), P("y"))',
     expected="a spec over the axes of the mesh ('x')",
 )
-class ShardingError(PhalanxError, ValueError):
+class ShardingError(PhalanxError, ValueError, TypeError):
     """A sharding, spec or mesh does not match the array, the other arguments or the devices."""
 
 
@@ -148,7 +149,7 @@ class DeletedArrayError(ArgumentError, RuntimeError):
 
 
 @example("ref = phalanx.new_ref(1.0)", "phalanx.jit(lambda r: r)(ref)", got="a mutable array reference, Ref{f32[]}")
-class RefError(ArgumentError):
+class RefError(ArgumentError, TypeError):
     """A mutable array reference was used where it must not be, or after it was invalidated."""
 
 
@@ -264,6 +265,10 @@ def check_function(where: str, fun: Any) -> None:
         raise ArgumentTypeError(
             where, expected="a function", got=repr(fun), fix="pass the function itself, not the result of calling it"
         )
+    if inspect.isgeneratorfunction(fun):
+        raise ArgumentTypeError(
+            where, expected="a function", got=f"the generator function {fun!r}", fix="return a list instead of yielding"
+        )
 
 
 def is_sequence(given: Any) -> bool:
@@ -306,11 +311,11 @@ def normalize_positions(where: str, numbers: Sequence[int], count: int, given: A
       fix: the remedy for positions out of range, for the error.
 
     Raises:
-      ArgumentError: a position is out of range.
+      ConversionError: a position is out of range.
     """
     if any(not -count <= n < count for n in numbers):
         expected = f"positions below {count}, the number of positional arguments"
-        raise ArgumentError(where, expected=expected, got=repr(given), fix=fix)
+        raise ConversionError(where, expected=expected, got=repr(given), fix=fix)
     return [n % count for n in numbers]
 
 

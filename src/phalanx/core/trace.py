@@ -27,6 +27,7 @@ from phalanx.core.effects import Effects, no_effects
 from phalanx.core.error_classes import (
     ConcretizationTypeError,
     RefError,
+    ShapeError,
     TraceError,
     TracerArrayConversionError,
     TracerBoolConversionError,
@@ -192,6 +193,13 @@ class Tracer(Typed, Operators):
         return value
 
     def __bool__(self) -> bool:
+        if self.aval.shape and self.aval.size != 1 and self._trace.alive:
+            raise ShapeError(
+                "conversion to bool, by if, while, and, or, not, or bool()",
+                expected="an array of one element",
+                got=self.describe(),
+                fix="reduce it with .any() or .all()",
+            )
         return bool(self._concretize(TracerBoolConversionError))
 
     def __int__(self) -> int:

@@ -45,6 +45,7 @@ from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.runtime.transfer import scalar_array
 from phalanx.transforms import PathLabel, check_same_structure, function_name, positional_parameters, record_logs
 from phalanx.transforms.flat_function import label_of
+from phalanx.transforms.jvp_and_vjp import converts_weakly
 from phalanx.tree import all_leaves, tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_is_leaf
 from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import ArrayLike, PyTree
@@ -292,7 +293,10 @@ class custom_jvp(_CustomFunction):
         return custom_jvp_call_p(*call.take_leaves(), fun=call, rule=rule, num_consts=0)
 
     def _apply_rule(self, call: _Call, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
-        diff, moved = map(scalar_array, primals[: call.num_diff]), tangents[: call.num_diff]
+        diff, moved = list(primals[: call.num_diff]), tangents[: call.num_diff]
+        # As in JAX, Python scalars reach the rule unchanged in eager `jvp`, and otherwise with a dtype.
+        if state.trace is not None or any(isinstance(x, Tracer) for x in (*diff, *moved)):
+            diff = list(map(scalar_array, diff))
         exposed = tree_unflatten(call.tree, [self._expose(t) for t in moved])
         where = f"jvp rule {format_code_position(self.jvp)} of {function_name(self.fun)}"
         result = self.jvp(*call.nondiff_args(primals), tuple(tree_unflatten(call.tree, diff)), tuple(exposed))
@@ -349,14 +353,14 @@ def _check_derivative(
     Args:
       aval: the type of the leaf.
       x: the derivative; None or a `SymbolicZero` for zeros.
-      converts: whether derivatives of other dtypes are converted; weakly typed ones always are.
+      converts: whether derivatives of other dtypes are converted; weakly typed ones of the same kind always are.
       error: makes the error for a wrong type, from the type it should have and the one it has.
     """
     want = aval.to_tangent()
     if x is None or type(x) is SymbolicZero or want.dtype == dtypes.float0:
         return Zero(want)
     got = get_aval(x)
-    if got.shape != want.shape or not (got.dtype == want.dtype or converts or got.weak_type):
+    if got.shape != want.shape or not (got.dtype == want.dtype or converts or converts_weakly(got, want)):
         raise error(want, got)
     return x if got.dtype == want.dtype else vector_space.convert(x, want.dtype)
 

@@ -13,6 +13,7 @@ from typing import Any
 from phalanx.core import (
     Jaxpr,
     TraceError,
+    UndefinedRuleError,
     Zero,
     check_function,
     fill_flagged,
@@ -141,7 +142,7 @@ class custom_vmap:
     def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
         args = bind_positional(self.fun, args, kwargs, "make the parameters of a custom_vmap function positional")
         if self.vmap_rule is None:
-            raise TraceError(
+            raise UndefinedRuleError(
                 f"call of {format_code_position(self.fun)}",
                 expected="a custom_vmap function with a batching rule",
                 got="one without a rule",

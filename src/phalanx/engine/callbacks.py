@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from jaxlib import xla_client
 
@@ -68,9 +69,14 @@ def host_function(
             checked = [_make_invalid(result) for result in results]
         finally:
             _thread.is_calling = was_calling
-        return tuple(checked)
+        return tuple(map(_to_wide, checked))
 
     return call
+
+
+def _to_wide(value: np.ndarray) -> np.ndarray:
+    """Convert a result to the type that takes its place in the program, `_wide_type`; integers have the same bytes."""
+    return value.astype(ml_dtypes.float8_e4m3fn) if value.dtype == ml_dtypes.float4_e2m1fn else value
 
 
 def _make_invalid(result: Any) -> np.ndarray:
@@ -245,8 +251,8 @@ def _wide_type(tensor: ir.Type) -> ir.Type:
     element = tensor.element_type
     if not 1 < getattr(element, "width", 8) < 8:
         return tensor
-    if not isinstance(element, ir.IntegerType):
-        raise TypeError(f"a Python callback cannot take or give values of the element type {element}")
+    if not isinstance(element, ir.IntegerType):  # float4_e2m1fn, whose values float8_e4m3fn represents exactly
+        return ir.RankedTensorType.get(tensor.shape, ir.Float8E4M3FNType.get())
     make = ir.IntegerType.get_unsigned if element.is_unsigned else ir.IntegerType.get_signless
     return ir.RankedTensorType.get(tensor.shape, make(8))
 

@@ -15,9 +15,11 @@ import threading
 import traceback
 import types
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxlib._jax import JaxRuntimeError as XlaRuntimeError
+
+from phalanx.engine.cache import memoize
 
 _MARK = "phalanx-callback-failure-"
 _FIND_MARK = re.compile(_MARK + r"(\d+)")
@@ -93,7 +95,7 @@ def raise_late_failure() -> None:
     with _lock:
         late, _late[:] = list(_late), []
     if late:
-        raise _to_reported(late[0])
+        raise to_reported(late[0])
 
 
 def unwrap_callback_error(error: XlaRuntimeError) -> BaseException:
@@ -107,12 +109,38 @@ def unwrap_callback_error(error: XlaRuntimeError) -> BaseException:
     """
     mark = _FIND_MARK.search(str(error))
     if mark is not None:
-        return _to_reported(_kept.get(int(mark[1]), error))
+        return to_reported(_kept.get(int(mark[1]), error))
     return explain_process_failure[0](error) if explain_process_failure else error
 
 
-def _to_reported(error: BaseException) -> BaseException:
-    """The exception to raise. Programs written for JAX, under `phalanx.as_jax`, catch XLA's error with its text."""
-    if "PHALANX_AS_JAX" not in os.environ or isinstance(error, XlaRuntimeError):
+def to_reported(error: BaseException) -> BaseException:
+    """The exception to raise for that of a callback: XLA's error, and the class that the callback raised as well.
+
+    Programs written for JAX, under `phalanx.as_jax`, catch XLA's error with its text.
+    """
+    if isinstance(error, XlaRuntimeError) or not isinstance(error, Exception):
         return error
-    return XlaRuntimeError(f"INTERNAL: Python callback failed: {''.join(traceback.format_exception(error))}")
+    if "PHALANX_AS_JAX" in os.environ:
+        return XlaRuntimeError(f"INTERNAL: Python callback failed: {''.join(traceback.format_exception(error))}")
+    both = _class_of_both(type(error))
+    if both is None:
+        return error
+    with contextlib.suppress(TypeError):  # The classes of Python itself cannot be replaced.
+        error.__class__ = both
+        return error
+    reported = both.__new__(both, *error.args)
+    reported.args = error.args
+    vars(reported).update(vars(error))
+    reported.__cause__, reported.__context__ = error.__cause__, error.__context__
+    reported.__suppress_context__ = error.__suppress_context__
+    return reported.with_traceback(error.__traceback__)
+
+
+@memoize("engine.callback_error_classes", 256)
+def _class_of_both(error_class: type[Exception]) -> type[Exception] | None:
+    """A subclass of an exception class and of XLA's error; None if Python cannot combine them."""
+    names: dict[str, Any] = {name: getattr(error_class, name) for name in ("__module__", "__qualname__", "__str__")}
+    try:
+        return type(error_class.__name__, (error_class, XlaRuntimeError), names)
+    except TypeError:  # such as OSError, whose instances have fields of their own in C
+        return None

@@ -16,6 +16,7 @@ import numpy as np
 
 from phalanx.core import (
     ArgumentTypeError,
+    ConversionError,
     Effect,
     Effects,
     Primitive,
@@ -92,7 +93,7 @@ def check_avals(exported: ExportedProgram, avals: Sequence[ShapedArray]) -> None
 
     Raises:
       TreeError: there are more or fewer arguments than the program takes.
-      ArgumentTypeError: an argument has another dtype.
+      ConversionError: an argument has another dtype.
       ShapeError: an argument has another rank or static dimension.
     """
     where = f"call of exported {exported.fun_name}"
@@ -102,7 +103,7 @@ def check_avals(exported: ExportedProgram, avals: Sequence[ShapedArray]) -> None
     for i, (got, declared) in enumerate(zip(avals, exported.in_avals, strict=True)):
         expected = f"an array of type {declared.str_short()}"
         if got.dtype != declared.dtype:
-            raise ArgumentTypeError(
+            raise ConversionError(
                 f"{where}, argument {exported.argument_names[i]}",
                 expected=expected,
                 got=got.str_short(),
@@ -126,7 +127,7 @@ def infer_result_avals(exported: ExportedProgram, avals: Sequence[ShapedArray]) 
     """The types of the results for arguments of these types.
 
     Raises:
-      TreeError, ArgumentTypeError, ShapeError: as in `check_avals`; also sizes that violate a constraint.
+      TreeError, ConversionError, ShapeError: as in `check_avals`; also sizes that violate a constraint.
     """
     check_avals(exported, avals)
     if not exported.uses_shape_variables:

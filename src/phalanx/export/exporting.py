@@ -17,6 +17,7 @@ import numpy as np
 from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
+    ConversionError,
     Jaxpr,
     ShapeDtypeStruct,
     ShardingError,
@@ -86,7 +87,7 @@ def export(
     """
     trace = getattr(fun_jit, "trace", None)
     if not callable(trace):
-        raise ArgumentTypeError(
+        raise ConversionError(
             "export, argument fun_jit",
             expected="a function made by jit",
             got=f"{fun_jit!r} of type {type(fun_jit).__name__}",

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, get_aval
+from phalanx.core import ArgumentError, ArgumentTypeError, ConversionError, ShapeDtypeStruct, get_aval
 from phalanx.export.dim_parser import DimParser
 from phalanx.export.symbolic_scope import SymbolicScope
 from phalanx.symbolic import bounds, is_symbolic
@@ -104,7 +104,7 @@ def _parse_shape(
 ) -> tuple[DimSize, ...]:
     spec = "..." if spec is None else spec
     if not isinstance(spec, str):
-        raise ArgumentTypeError(
+        raise ConversionError(
             where, expected="a string such as 'b, 2*b', or None", got=repr(spec), fix="pass the shape as a string"
         )
     shape = DimParser(f"{where}, {spec!r}", spec, scope.variable, None if like is None else tuple(like)).parse_shape()

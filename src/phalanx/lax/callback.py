@@ -32,13 +32,13 @@ from phalanx.core import (
 )
 from phalanx.engine.callbacks import CallbackResultError, check_results, emit_callback, host_function
 from phalanx.engine.mlir import hlo
+from phalanx.engine.runtime_errors import to_reported
 from phalanx.lax.collectives.replica_groups import run_on_one_device_per_group
 from phalanx.lax.control_flow.scan import map as map_one_by_one
 from phalanx.lax.indexing.static_slice import index_in_dim
 from phalanx.lax.shape import batched_sharding_rule, expand_dims
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.lax.sharding.out_sharding import shard_dim
-from phalanx.lax.subbyte import byte_aval
 from phalanx.runtime import ORDER_TOKEN, Array, ArrayType, LoweringContext, common_devices, effects_barrier, transfer
 from phalanx.sharding import GSPMDSharding, Sharding, SingleDeviceSharding
 from phalanx.transforms.batching import AxisData, move_mapped_dim
@@ -125,7 +125,10 @@ class HostCall(Primitive, name="host_callback", multiple=True):
         if caller.receives_device:
             function = functools.partial(function, devices[_partition(devices, caller)])
         # The function receives copies: it may keep or change its arguments.
-        given = check_results(name, function(*map(_host_value, arrays)), results)
+        try:
+            given = check_results(name, function(*map(_host_value, arrays)), results)
+        except Exception as error:
+            raise to_reported(error) from None
         whole = transfer.single_device_sharding(devices[0]) if len(devices) == 1 else GSPMDSharding.replicated(devices)
         return [transfer.put(x, whole, a, committed) for x, a in zip(given, results)]
 
@@ -147,7 +150,7 @@ class HostCall(Primitive, name="host_callback", multiple=True):
             function = functools.partial(function, devices[partition])
         elif caller.receives_device:
             function = _told_where(function, devices)
-        if any(byte_aval(a) is not a for a in ctx.avals_in):
+        if any(dtypes.itemsize_bits(a.dtype) < 8 for a in ctx.avals_in):
             function = _as_typed(function, [a.dtype for a in ctx.avals_in])
         # An order token is an operand and a result of the call, so that the compiler keeps the calls in order.
         ordered = effect is not None and effect.ordered
@@ -284,7 +287,7 @@ def _told_where(function: Callable, devices: tuple) -> Callable:
 
 
 def _as_typed(function: Callable, given: Sequence[Any]) -> Callable:
-    """Wrap a function to convert its last operands to the dtypes `given`: the engine passes int4 and int2 as bytes."""
+    """Wrap a function to convert its last operands to the dtypes `given`: those of less than a byte come as bytes."""
 
     @functools.wraps(function)
     def typed(*operands: Any) -> Any:

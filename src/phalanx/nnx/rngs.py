@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from phalanx import nn, numpy as jnp, random
-from phalanx.core import ArgumentError, ArgumentTypeError, ShapeDtypeStruct, TreeError, dtypes
+from phalanx.core import ArgumentError, ArgumentTypeError, ConversionError, ShapeDtypeStruct, TreeError, dtypes
 from phalanx.nnx.filters import Filter, to_predicate
 from phalanx.nnx.graph_mode import GraphMode, resolve_mode
 from phalanx.nnx.graphlib import Path, clone, iter_graph
@@ -102,7 +102,7 @@ def _to_key(x: ArrayLike | Variable) -> Any:
     if isinstance(x, ShapeDtypeStruct) or _is_key(x):
         return x
     if not hasattr(x, "dtype"):
-        raise ArgumentTypeError(
+        raise ConversionError(
             "a random stream",
             expected="a seed or a key",
             got=f"{x!r} of type {type(x).__name__}",

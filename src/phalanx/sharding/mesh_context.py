@@ -14,6 +14,7 @@ import numpy as np
 
 from phalanx.core import (
     ArgumentTypeError,
+    ConversionError,
     ShapedArray,
     ShardingError,
     enter_block,
@@ -189,7 +190,7 @@ def to_sharding(spec: Sharding | PartitionSpec, *, where: str) -> Sharding:
 
     Raises:
       ShardingError: there is no current mesh, or the spec does not fit it.
-      ArgumentTypeError: `spec` is neither a sharding nor a `PartitionSpec`.
+      ConversionError: `spec` is neither a sharding nor a `PartitionSpec`.
 
     Examples:
       >>> with use_mesh(AbstractMesh((4,), ("data",))):
@@ -199,7 +200,7 @@ def to_sharding(spec: Sharding | PartitionSpec, *, where: str) -> Sharding:
     if isinstance(spec, Sharding):
         return spec
     if not isinstance(spec, PartitionSpec):
-        raise ArgumentTypeError(
+        raise ConversionError(
             where,
             expected="a Sharding, or a PartitionSpec over the current mesh",
             got=f"{spec!r} of type {type(spec).__name__}",

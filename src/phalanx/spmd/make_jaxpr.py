@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import Jaxpr, as_shape_struct, get_aval, state, state_extra, trace_to_jaxpr
+from phalanx.core import Jaxpr, as_shape_struct, check_function, get_aval, state, state_extra, trace_to_jaxpr
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.spmd.call_arguments import Signature
 from phalanx.spmd.stages import shape_of
@@ -37,6 +37,7 @@ def make_jaxpr(
       >>> print(phalanx.make_jaxpr(lambda x: x * 2)(3.0))
       { lambda ; a:f32[]. let b:f32[] = mul a 2.0:f32[] in (b,) }
     """
+    check_function("make_jaxpr, argument fun", fun)
     signature = Signature(fun, static_argnums)
 
     @api_boundary

@@ -16,6 +16,7 @@ from phalanx.core import (
     AbstractRef,
     ArgumentError,
     ArgumentTypeError,
+    ConversionError,
     Jaxpr,
     RefCell,
     ShapedArray,
@@ -765,7 +766,7 @@ class Compiled(_LaterStage):
             elif held.committed and not (moves or held.sharding.is_equivalent_to(s, aval.ndim)):
                 differences.append(f"{call.path(i)} has sharding {held.sharding}, compiled for {s}")
         if differences:
-            raise ArgumentTypeError(
+            raise ConversionError(
                 f"call of compiled {self._traced.fun_name}",
                 expected="arguments of the types that it was compiled for",
                 got="; ".join(differences),

@@ -441,11 +441,10 @@ def canonical_dim(d: object, ndim: int, where: Callable[[], str]) -> int | None:
     """
     if d is None:
         return None
-    try:
-        dim = operator.index(d)  # type: ignore[arg-type]
-    except TypeError:
+    if isinstance(d, bool) or not hasattr(d, "__index__"):
         fix = "give the number of the dimension to map over, such as 0, or None for an argument that is not mapped"
-        raise ArgumentTypeError(where(), expected="an int or None", got=f"{d!r}", fix=fix) from None
+        raise ArgumentTypeError(where(), expected="an int or None", got=f"{d!r}", fix=fix)
+    dim = operator.index(d)
     if not -ndim <= dim < ndim:
         raise AxisError(
             where(),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from phalanx.core import ArgumentTypeError, Jaxpr, convert_outputs, format_code_position, get_aval, trace_to_jaxpr
+from phalanx.core import ConversionError, Jaxpr, convert_outputs, format_code_position, get_aval, trace_to_jaxpr
 from phalanx.tree import PyTreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.key_paths import KeyPath, leaf_path
 from phalanx.typing import PyTree
@@ -49,8 +49,8 @@ class FlatFunction:
     def __call__(self, *leaves: Any) -> list:
         out = self.fun(*tree_unflatten(self.in_tree, leaves))
         if self.has_aux:
-            if not isinstance(out, tuple) or len(out) != 2:
-                raise ArgumentTypeError(
+            if not isinstance(out, tuple | list) or len(out) != 2:
+                raise ConversionError(
                     f"the result of {format_code_position(self.written or self.fun)}",
                     expected="a pair (result, aux), since has_aux=True",
                     got=f"{type(out).__name__}",

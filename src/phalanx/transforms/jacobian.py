@@ -110,6 +110,7 @@ def jacrev(
                 check_dtype_kind(get_aval(y), np.complexfloating, where, "drop holomorphic, or return a complex value")
             else:
                 check_not_complex(get_aval(y), where, "row", "use vjp, or return y.real and y.imag")
+                check_dtype_kind(get_aval(y), np.floating, where, "return a float value, or use jvp or vjp")
         # One evaluation of `fun`, then one batch of transposed linear maps: a row per element of the result.
         rows = _map_basis(lambda *c: pull(tree_unflatten(tree, c)), flat, 0)
         leaves, order = tree_flatten(rows if is_sequence(argnums) else rows[0])

@@ -201,10 +201,20 @@ def jvp(fun: Callable, primals: Sequence[PyTree], tangents: Sequence[PyTree], ha
         lambda path: f"primals{path}",
         "pass one tangent for each leaf of primals",
     )
+    # Python numbers remain such where their dtype allows it, as those among the primals do.
+    given = tree_flatten(tuple(tangents))[0]
+    flat_dot = [
+        x if type(x) in (float, complex) and get_aval(x) is get_aval(p) else t
+        for p, t, x in zip(flat, flat_dot, given, strict=True)
+    ]
     function = FlatFunction(fun, tree, has_aux=has_aux)
     with enter_transform("jvp"):
         out, out_dot = jvp_flat(_strip_aux_tangents(function), flat, flat_dot, function_name(fun))
-    dots = finalize_tangents(out_dot, [get_aval(y) for y in out])
+    # A tangent that the function passes through is returned as the user gave it, such as a NumPy scalar.
+    dots = [
+        finalize_tangent(t, a) if type(t) is Zero or get_aval(t).dtype != a.to_tangent().dtype else t
+        for t, a in zip(out_dot, map(get_aval, out), strict=True)
+    ]
     result = tuple(tree_unflatten(function.out_tree, leaves) for leaves in (out, dots))
     return (*result, function.aux) if has_aux else result
 
@@ -262,9 +272,6 @@ def finalize_tangent(t: ArrayLike | Zero, primal: ShapedArray) -> Any:
     t = instantiate(t)
     if isinstance(t, Array | Tracer) and t.weak_type == primal.weak_type:
         return t
-    # A custom rule may return a Python scalar, which stays one.
-    if type(t) in (float, complex) and primal.weak_type and get_aval(t).dtype == want.dtype:
-        return t
     return vector_space.as_type(t, want.dtype, primal.weak_type)
 
 
@@ -278,7 +285,7 @@ def _check_vector(
 ) -> None:
     """Refuse a tangent or cotangent of another type; weakly typed ones are converted later."""
     got = get_aval(given)
-    if got.shape == want.shape and (got.dtype == want.dtype or (got.weak_type and want.dtype != dtypes.float0)):
+    if got.shape == want.shape and (got.dtype == want.dtype or converts_weakly(got, want)):
         return
     of_integers = " (a float0 zero, since it belongs to an integer)" if want.dtype == dtypes.float0 else ""
     raise (DTypeError if got.shape == want.shape else ShapeError)(
@@ -286,6 +293,14 @@ def _check_vector(
         expected=f"a value of type {want.str_short()} for {source(path())}{of_integers}",
         got=got.str_short(),
         fix="convert it with .astype" if got.shape == want.shape else f"pass a value of shape {list(want.shape)}",
+    )
+
+
+def converts_weakly(got: ShapedArray, want: ShapedArray) -> bool:
+    """Whether a tangent is a Python number, or weakly typed otherwise, and of the kind of the wanted dtype."""
+    kinds = np.floating, np.complexfloating, np.integer
+    return got.weak_type and any(
+        dtypes.issubdtype(got.dtype, kind) and dtypes.issubdtype(want.dtype, kind) for kind in kinds
     )
 
 

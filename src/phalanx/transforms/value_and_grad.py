@@ -14,6 +14,7 @@ import numpy as np
 from phalanx.core import (
     AbstractRef,
     ArgumentTypeError,
+    ConversionError,
     DTypeError,
     RefError,
     ShapedArray,
@@ -131,7 +132,11 @@ def grad(
 
 def _argnum_positions(args: tuple, argnums: int | Sequence[int]) -> list[int]:
     fix = "pass the differentiated arguments by position, or change argnums"
-    return normalize_positions("argnums", parse_positions("argnums", argnums), len(args), argnums, fix)
+    positions = normalize_positions("argnums", parse_positions("argnums", argnums), len(args), argnums, fix)
+    if not 0 < len({*positions}) == len(positions):
+        expected, fix = "at least one position, each of them once", "name the differentiated arguments"
+        raise ConversionError("argnums", expected=expected, got=repr(argnums), fix=fix)
+    return positions
 
 
 def select_argnums(args: tuple, argnums: int | Sequence[int]) -> tuple[tuple, Callable[[Sequence[PyTree]], list]]:

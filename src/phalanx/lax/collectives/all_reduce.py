@@ -225,7 +225,7 @@ def _reduce(
 
 def _sum_leaf(x: ArrayLike, scope: AxisScope) -> Any:
     # A constant is the same for all members, so its sum is a multiple; `psum(1, axis)` stays a Python integer.
-    if isinstance(x, bool | int | float | complex | np.generic) and scope.is_even:
+    if isinstance(x, int | float | complex | np.generic) and not isinstance(x, bool | np.bool_) and scope.is_even:
         return x * scope.count
     if get_aval(x).dtype == np.bool_:
         x = convert_element_type_p(x, dtype=dtypes.canonicalize_dtype(np.int32), weak_type=False)
