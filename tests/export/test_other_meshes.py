@@ -86,6 +86,36 @@ def test_the_collectives_are_those_of_an_export_for_that_mesh(found, sizes):
     assert sent(found) == sent(exported_for(AbstractMesh(sizes, ("data", "model"))))
 
 
+def smooth(x):
+    return lax.scan(lambda c, _: (jnp.roll(c, 1, 0) + c, None), x, None, length=2)[0]
+
+
+# Programs whose collectives are planned for the mesh, with one function that is called twice, and regions.
+PLANNED = {
+    "moves": lambda x: (x[::-1], jnp.roll(x, 1, 0), jnp.repeat(x, 2, 0), jnp.concatenate([x, x])),
+    "differences": lambda x: jnp.diff(x, axis=0),
+    "reshapes": lambda x: (x.reshape(-1), x.reshape(-1).sum(), jnp.argmax(x)),
+    "inner functions": lambda x: phalanx.jit(jnp.flipud)(phalanx.jit(jnp.flipud)(jnp.sin(x)) * 2),
+    "loops and branches": lambda x: lax.cond(x.sum() > 0, smooth, lambda x: x[::-1], x),
+    "Fourier transforms": lambda x: jnp.abs(jnp.fft.fft(x, axis=1)),
+    "gradient": phalanx.grad(lambda x: jnp.sin(jnp.roll(x, 1, 0)[::-1]).sum()),
+}
+
+
+@pytest.mark.parametrize("name", PLANNED)
+@pytest.mark.parametrize("rows", [16, 11])
+def test_an_artifact_sends_no_more_than_a_program_that_is_compiled_for_the_mesh(name, rows):
+    function, value = PLANNED[name], X[:rows, :5]
+    exported = export.export(phalanx.jit(function, in_shardings=NamedSharding(MESH, P("data"))))(value)
+    found, expected = deserialize(exported.serialize(1)), phalanx.jit(function)(value)
+    for sizes in ((2, 2), (1, 1), (8, 1), (2, 4), (3, 2)):
+        mesh = auto_mesh(sizes, ("data", "model"), devices=phalanx.devices()[: np.prod(sizes)])
+        x = phalanx.device_put(value, NamedSharding(mesh, P("data")))
+        for got, wanted in zip(*map(phalanx.tree.leaves, (found.call(x), expected)), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+        assert collectives(phalanx.jit(found.call), x).bytes <= collectives(phalanx.jit(function), x).bytes, sizes
+
+
 @pytest.mark.parametrize("sizes", [(3, 2), (8, 1), (2, 4)])
 def test_sizes_need_not_divide_the_arrays(found, sizes):
     mesh = auto_mesh(sizes, ("data", "model"), devices=phalanx.devices()[: np.prod(sizes)])

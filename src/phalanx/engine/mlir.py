@@ -183,6 +183,17 @@ _TYPE_MAKERS: dict[np.dtype, Callable[[], ir.Type]] = {
 }
 
 
+@functools.cache
+def _dtypes_by_type() -> dict[str, np.dtype]:
+    with make_context():
+        return {str(make()): dtype for dtype, make in reversed(_TYPE_MAKERS.items())}  # bits are bool, not float0
+
+
+def ir_to_dtype(element: ir.Type) -> np.dtype:
+    """Convert an MLIR element type to a dtype; the inverse of `dtype_to_ir`."""
+    return _dtypes_by_type()[str(element)]
+
+
 def dtype_to_ir(dtype: np.dtype) -> ir.Type:
     """Convert a dtype to an MLIR element type of the current context.
 

@@ -236,11 +236,24 @@ class CallExported(Primitive, name="call_exported", multiple=True):
         # called.
         kept = [avals[i] for i in exported.module_kept_var_idx]
         is_refined = exported.uses_shape_variables and not any(a.is_symbolic for a in kept)
+        placed = [None if mesh is None else with_devices(stored, mesh, sizes) for stored in exported.in_shardings]
+        ctx.module.has_uneven |= any(
+            s is not None and not a.is_symbolic and s.padded_shape(a.shape) != a.shape
+            for s, a in zip(placed, avals, strict=True)
+        )
         name, function_type = ctx.module.add_function(
             # The functions are linked once for each program and argument types, however often it is called.
             ("exported", exported, tuple(kept)),
             exported.fun_name,
-            lambda name: link_artifact(ctx, exported, name, kept if is_refined else None, platform, other_mesh),
+            lambda name: link_artifact(
+                ctx,
+                exported,
+                name,
+                kept if is_refined else None,
+                platform,
+                other_mesh,
+                [placed[i] for i in exported.module_kept_var_idx],
+            ),
         )
         ins = _constrain_all(ctx, operands, avals, exported.in_shardings, mesh, sizes)
         ins = [ins[i] for i in exported.module_kept_var_idx]

@@ -17,8 +17,9 @@ from phalanx.engine import custom_call_targets, func, hlo, ir, stablehlo
 from phalanx.export.exported_program import ExportedProgram, check_main
 from phalanx.export.safety_checks import check_callable
 from phalanx.runtime import LoweringContext, ModuleContext
+from phalanx.runtime.lowering import special_lowering
 from phalanx.runtime.shardy import to_sdy_mesh
-from phalanx.sharding import Mesh
+from phalanx.sharding import Mesh, Sharding
 
 _ARGUMENT_ATTRIBUTES = ("arg_attrs", "res_attrs")
 
@@ -30,6 +31,7 @@ def link_artifact(
     avals: Sequence[ShapedArray] | None,
     platform: int,
     mesh: Mesh | None,
+    shardings: Sequence[Sharding | None],
 ) -> tuple[str, Any]:
     """Add the functions of an exported program to the module of `ctx`.
 
@@ -40,6 +42,7 @@ def link_artifact(
       avals: the static types of the arguments to specialize symbolic shapes to, or None.
       platform: the index of the platform in `exported.platforms`.
       mesh: the mesh to run on, None for that of the export.
+      shardings: of its arguments on the devices of the call.
 
     Returns:
       The name of the function that was `main`, and its MLIR function type.
@@ -62,6 +65,7 @@ def link_artifact(
         _replace_mesh(inner, to_sdy_mesh(mesh, module.device_assignment))
     main = _rename_symbols(module, inner, f"{name}_exported_{number}")
     function_type = None
+    functions: dict[str, ir.Operation] = {}
     # Operations are cloned and not moved, since they belong to another module; both are in the same MLIR context.
     for op in inner.body.operations:
         operation = op.operation
@@ -76,7 +80,11 @@ def link_artifact(
         if ir.StringAttr(operation.attributes["sym_name"]).value == main:
             function_type = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value)
         with ir.InsertionPoint(module.module.body):
-            module.symbols.insert(operation.clone())
+            clone = operation.clone()
+            module.symbols.insert(clone)
+        functions[ir.StringAttr(clone.attributes["sym_name"]).value] = clone
+    if module.is_partitioned and not module.is_portable and module.manual is None and mesh is not None:
+        special_lowering.lower_linked(ctx, main, functions, shardings, mesh)
     return main, function_type
 
 

@@ -4,8 +4,8 @@ XLA resizes and shifts uneven shards by several permutes, each of a buffer that 
 such an operation is one custom call, whose program sends each element once, in rounds planned by `move_schedule`. Where
 one move follows another, as in `concatenate([x[k:], x[:k]])`, the two are one call.
 
-Left to XLA are moves that keep each element in its place of its shard, exported programs, whose compiler cannot call
-back, and moves that take too many rounds.
+Left to XLA are moves that keep each element in its place of its shard, artifacts that other consumers compile (a call
+of Phalanx plans them, see `linked_programs`), and moves that take too many rounds.
 """
 
 from __future__ import annotations

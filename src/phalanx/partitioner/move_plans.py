@@ -4,8 +4,8 @@ A move may be sent as it is. It may also be cheaper to send what its operand is 
 these values instead (`_plan_elementwise`), or to compute its operand in the size that these were moved from
 (`_plan_from_size`). `emit_move` takes the plan that sends least.
 
-Left to XLA are moves that keep each element in its place of its shard, exported programs, whose compiler cannot call
-back, and moves that take too many rounds.
+Left to XLA are moves that keep each element in its place of its shard, artifacts that other consumers compile (a call
+of Phalanx plans them, see `linked_programs`), and moves that take too many rounds.
 """
 
 from __future__ import annotations

@@ -121,7 +121,11 @@ PER_SHARD: dict[str, tuple[str, Callable[..., bool]]] = {
 
 def lower(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Value | list[ir.Value]:
     """Lower an equation of a program for several devices."""
-    out = _apply_rule(ctx, eqn, operands)
+    return combine_moves(ctx, _apply_rule(ctx, eqn, operands))
+
+
+def combine_moves(ctx: LoweringContext, out: Any) -> Any:
+    """Compute results `out` of moved elements before these are moved, where that sends less; returns the results."""
     if ctx.module.moves:
         sum_unmerged(ctx, out)
         out = compute_resized(ctx, out)

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import physical_aval
 from phalanx.engine import dense_constant, hlo, i64, ir
 from phalanx.lax.subbyte import byte_aval
 from phalanx.partitioner.move_lowering import DimGroup, Move
 from phalanx.partitioner.move_plans import Parts, Plan, count_moved, find_parts, plan_in_size, plan_leaf
 from phalanx.partitioner.move_schedule import Run
 from phalanx.partitioner.resizing import is_elementwise, resize
-from phalanx.runtime import LoweringContext, shape_of
+from phalanx.runtime import LoweringContext, aval_of, shape_of
 
 _MONOIDS = {f"stablehlo.{name}" for name in ("add", "and", "maximum", "minimum", "multiply", "or")}
 
@@ -35,10 +34,11 @@ def compute_resized(ctx: LoweringContext, out: Any) -> Any:
         (body,) = op.regions[0].blocks
         if len(op.operands) == 2 and len(body.operations) == 2 and body.operations[0].name in _MONOIDS:
             _mask_operands(ctx, op, [op.operands[1]], [list(op.attributes["dimensions"])])
-    elif op.name == "stablehlo.dot_general" and ctx.eqn.primitive.name == "dot_general":
+    elif op.name == "stablehlo.dot_general":
         numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-        if numbers.lhs_contracting_dimensions and not any(byte_aval(a) is not a for a in ctx.avals_in):
-            zeros = [hlo.constant(dense_constant(np.zeros((), aval.dtype))) for aval in ctx.avals_in]
+        avals = list(map(aval_of, op.operands))
+        if numbers.lhs_contracting_dimensions and not any(byte_aval(a) is not a for a in avals):
+            zeros = [hlo.constant(dense_constant(np.zeros((), aval.dtype))) for aval in avals]
             _mask_operands(ctx, op, zeros, [numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions])
     elif is_elementwise(out) and len(op.operands) > 1:
         for d, size in enumerate(shape_of(out)):
@@ -60,7 +60,7 @@ def _compute_once(ctx: LoweringContext, y: ir.Value, dim: int) -> ir.Value | Non
     if found.size < size:
         return _compute_from_larger(ctx, found, y, dim)
     resized, kept = plan_in_size(ctx, found, y, dim), Run(0, size, 0, 0)
-    dtype = physical_aval(ctx.aval_out).dtype
+    dtype = aval_of(y).dtype
     sent = count_moved([kept], 1, found.parts, found.size, size) * math.prod(shape) // size * dtype.itemsize
     if resized is None or resized.sent + sent >= found.sent:
         return None

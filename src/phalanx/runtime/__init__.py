@@ -54,6 +54,7 @@ from phalanx.runtime.module_context import (
 from phalanx.runtime.operation_builder import to_mlir_attribute as to_mlir_attribute
 from phalanx.runtime.reshard_lowering import fill_unconstrained as fill_unconstrained, reshard_to as reshard_to
 from phalanx.runtime.shard_programs import (
+    aval_of as aval_of,
     build_shard_program as build_shard_program,
     constant_index as constant_index,
     emit_collective as emit_collective,

@@ -63,12 +63,20 @@ class SpecialLowering(Protocol):
     def lower_partitioned(self, ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> Any:
         """Emit an equation of a program for several devices; returns its result, or a list of results."""
 
+    def lower_linked(
+        self, ctx: LoweringContext, main: str, functions: dict[str, Any], shardings: Sequence[Any], mesh: Any
+    ) -> None:
+        """Lower the functions of a linked program again, by name, for the shardings of its arguments."""
+
     def trace_dim_sharding(self, module: ModuleContext, x: ir.Value, dim: int) -> Any:
         """The sharding of the input dimension that a dimension of an emitted value is a part of, or None."""
 
 
-# The second module is loaded when the first program for several devices is lowered, so that others never wait for it.
-special_lowering = Hook[SpecialLowering]("phalanx.transforms", "phalanx.partitioner.partitioned_lowering")
+# The second module is loaded when the first program for several devices is lowered, so that others never wait for it;
+# the third one when such a program calls an artifact.
+special_lowering = Hook[SpecialLowering](
+    "phalanx.transforms", "phalanx.partitioner.partitioned_lowering", "phalanx.partitioner.linked_programs"
+)
 
 
 class LoweringContext(OperationBuilder):

@@ -57,6 +57,11 @@ def shape_of(x: ir.Value) -> list[int]:
     return list(ir.RankedTensorType(x.type).shape)
 
 
+def aval_of(x: ir.Value) -> ShapedArray:
+    """The physical type of an IR value of static shape."""
+    return ShapedArray(tuple(shape_of(x)), mlir.ir_to_dtype(ir.RankedTensorType(x.type).element_type))
+
+
 def type_like(x: ir.Value, shape: Sequence[int]) -> Any:
     """The type of arrays of another shape with the elements of a value."""
     return ir.RankedTensorType.get(shape, ir.RankedTensorType(x.type).element_type)

@@ -1,0 +1,132 @@
+"""Lowering of a linked program again, for the devices that it is called on.
+
+An artifact holds StableHLO for any consumer and any mesh, without calls that XLA's partitioner asks this process about.
+When it is linked into a program, operations that only move elements, and Fourier transforms, become equations again, to
+which the rules of their primitives are applied, as in a program that is compiled here. The operations that they replace
+stay without a use, and XLA drops them.
+
+Called by `phalanx.export.module_linking`, through a hook of `phalanx.runtime.lowering`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from phalanx.core import Primitive, Var
+from phalanx.engine import hlo, ir, sdy
+from phalanx.lax.fft import FftType, fft_p
+from phalanx.lax.indexing.static_slice import pad_p, slice_p
+from phalanx.lax.shape.concatenate import concatenate_p
+from phalanx.lax.shape.reshape import reshape_p
+from phalanx.lax.shape.transpose import rev_p
+from phalanx.partitioner.dim_sharding import find_dim_sharding
+from phalanx.partitioner.partitioned_lowering import combine_moves, lower
+from phalanx.runtime import LoweringContext, aval_of, shape_of
+from phalanx.runtime.lowering import special_lowering
+from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+def _lists(op: ir.Operation, *names: str) -> list[tuple[int, ...]]:
+    return [tuple(op.attributes[name]) for name in names]
+
+
+def _read_fft(op: ir.Operation) -> dict[str, Any]:
+    kind = FftType[hlo.FftTypeAttr(op.attributes["fft_type"]).value]
+    return {"fft_type": kind, "fft_lengths": tuple(op.attributes["fft_length"])}
+
+
+_SLICE = ("start_indices", "limit_indices", "strides")
+_PADDING = ("edge_padding_low", "edge_padding_high", "interior_padding")
+# For each operation its primitive, and the parameters as a function of the operation.
+_EQUATIONS: dict[str, tuple[Primitive, Callable[[ir.Operation], dict[str, Any]]]] = {
+    "stablehlo.concatenate": (concatenate_p, lambda op: {"dim": ir.IntegerAttr(op.attributes["dimension"]).value}),
+    "stablehlo.fft": (fft_p, _read_fft),
+    "stablehlo.pad": (pad_p, lambda op: {"config": tuple(zip(*_lists(op, *_PADDING), strict=True))}),
+    "stablehlo.reshape": (reshape_p, lambda op: {"shape": tuple(shape_of(op.results[0]))}),
+    "stablehlo.reverse": (rev_p, lambda op: {"dims": tuple(op.attributes["dimensions"])}),
+    "stablehlo.slice": (
+        slice_p,
+        lambda op: dict(zip(("starts", "stops", "strides"), _lists(op, *_SLICE), strict=True)),
+    ),
+}
+_MOVING = _EQUATIONS.keys() - {"stablehlo.fft"}  # left as they are unless arrays are split unevenly
+
+
+def lower_linked(
+    ctx: LoweringContext, main: str, functions: dict[str, ir.Operation], shardings: Sequence[Any], mesh: Mesh
+) -> None:
+    """Lower the operations of a linked program again.
+
+    Args:
+      ctx: the context of the call.
+      main: the name of the function that is called.
+      functions: the functions of the program, by name.
+      shardings: of its last arguments; None if unknown.
+      mesh: the mesh that the constraints of the program refer to.
+    """
+    (block,) = functions.pop(main).regions[0].blocks
+    for x, sharding in zip(list(block.arguments)[len(block.arguments) - len(shardings) :], shardings, strict=True):
+        _state_sharding(ctx, x, sharding)
+    _lower_block(ctx, block, functions, mesh)
+
+
+def _state_sharding(ctx: LoweringContext, x: ir.Value, sharding: Any) -> None:
+    if isinstance(sharding, NamedSharding):
+        ctx.module.known_shardings[x] = ctx.module.inferred_shardings[x] = sharding
+
+
+def _lower_block(outer: LoweringContext, block: ir.Block, functions: dict[str, ir.Operation], mesh: Mesh) -> None:
+    """Lower the operations of a block again, and of functions that it calls first."""
+    ctx = LoweringContext(outer.module)  # its constants are those of the block
+    ctx.eqn = outer.eqn
+    for op in list(block.operations):
+        if op.name == "sdy.sharding_constraint":
+            _state_sharding(ctx, op.results[0], _read_sharding(mesh, op.attributes["sharding"]))
+        elif op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+            for region in op.regions:
+                _lower_block(ctx, region.blocks[0], functions, mesh)
+        elif op.name == "func.call":
+            function = functions.pop(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, None)
+            if function is not None:
+                (called,) = function.regions[0].blocks
+                for x, argument in zip(op.operands, called.arguments, strict=True):
+                    _pass_sharding(ctx, x, argument)
+                _lower_block(ctx, called, functions, mesh)
+        elif op.name.startswith("stablehlo."):
+            _lower_operation(ctx, op)
+
+
+def _pass_sharding(ctx: LoweringContext, x: ir.Value, argument: ir.Value) -> None:
+    """Expect an argument of a function to be sharded as the operand of a call is."""
+    if isinstance(x.type, ir.RankedTensorType):
+        found = [find_dim_sharding(ctx.module, x, d) for d in range(len(shape_of(x)))]
+        if (first := next(filter(None, found), None)) is not None:
+            spec = PartitionSpec.of_dims([() if f is None else f.axes for f in found])
+            ctx.module.inferred_shardings[argument] = first.sharding.with_spec(spec)
+
+
+def _lower_operation(ctx: LoweringContext, op: ir.Operation) -> None:
+    results = list(op.results)
+    with ir.InsertionPoint(op), op.location:
+        if op.name in _EQUATIONS and (ctx.module.has_uneven or op.name not in _MOVING):
+            primitive, read = _EQUATIONS[op.name]
+            ins, outs = ([Var(aval_of(x)) for x in values] for values in (op.operands, results))
+            ctx.eqn = ctx.eqn.replace(primitive=primitive, invars=ins, outvars=outs, params=read(op))
+            out = lower(ctx, ctx.eqn, list(op.operands))
+        else:
+            out = combine_moves(ctx, results[0] if len(results) == 1 else results)
+    for x, y in zip(results, out if isinstance(out, list | tuple) else [out], strict=True):
+        if y != x:
+            x.replace_all_uses_with(y)
+
+
+def _read_sharding(mesh: Mesh, attribute: ir.Attribute) -> NamedSharding | None:
+    """The sharding of a constraint; None if it names axes that the mesh does not have."""
+    dims = [sdy.DimensionShardingAttr(d).axes for d in sdy.TensorShardingAttr(attribute).dimension_shardings]
+    names = [tuple([axis.name for axis in map(sdy.AxisRefAttr, axes)]) for axes in dims]
+    is_known = mesh.shape.keys() >= {name for axes in names for name in axes}
+    return NamedSharding(mesh, PartitionSpec.of_dims(names)) if is_known else None
+
+
+special_lowering.provide(lower_linked=lower_linked)
