@@ -269,3 +269,11 @@ def test_activations_of_complex_numbers_agree_with_those_of_real_ones(name):
 def test_activations_convert_booleans():
     assert nn.relu(np.array([True, False])).tolist() == nn.hard_tanh(np.array([True, False])).tolist() == [1, 0]
     assert nn.hard_tanh(np.array([0, 1, 7], np.uint8)).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "name", ["relu", "relu6", "selu", "elu", "celu", "soft_sign", "sparse_plus", "hard_tanh", "silu"]
+)
+def test_activations_of_python_numbers_are_weakly_typed(name):
+    assert getattr(nn, name)(1.5).weak_type
+    assert not getattr(nn, name)(np.float32(1.5)).weak_type

@@ -6,7 +6,14 @@ import scipy.stats
 
 import phalanx
 from phalanx import random
-from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, AxisError, PhalanxError, ShapeError
+from phalanx.core.error_classes import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisError,
+    ConversionError,
+    PhalanxError,
+    ShapeError,
+)
 
 KEY = random.key(20)
 SIZE = 20_000
@@ -337,16 +344,16 @@ def text(fun):
 
 def test_errors():
     assert text(lambda: random.uniform(KEY, (3,), int)) == (
-        ArgumentError,
+        ConversionError,
         "random.uniform, dtype: expected a floating dtype, got int32.\n  Fix: pass a dtype such as 'float32'.",
     )
     assert text(lambda: random.randint(KEY, (3,), 0, 10, "float32")) == (
-        ArgumentError,
+        ConversionError,
         "random.randint, dtype: expected an integer dtype, got float32.\n  Fix: pass a dtype such as 'int32'.",
     )
-    assert text(lambda: random.randint(KEY, (3,), 0, 10.5)) == (
+    assert text(lambda: random.randint(KEY, (3,), 0, 10j)) == (
         ArgumentTypeError,
-        "random.randint: expected integer bounds, got ~f32[].\n  Fix: convert the bounds with .astype('int32').",
+        "random.randint: expected bounds that are real numbers, got ~c64[].\n  Fix: convert the bounds with .astype('int32').",
     )
     assert text(lambda: random.gamma(KEY, np.ones(3), (2,))) == (
         ShapeError,
@@ -378,7 +385,7 @@ def test_errors():
         "  Fix: pass an axis from -2 to 1, the dimension to draw along.",
     )
     assert text(lambda: random.permutation(KEY, 2.5)) == (
-        ArgumentError,
+        ConversionError,
         "random.permutation, x: expected an array or an int, got 2.5.\n  Fix: pass an array of rank 1 or more.",
     )
     assert text(lambda: random.categorical(KEY, np.ones((2, 3)), shape=(3,))) == (
@@ -424,3 +431,10 @@ def test_rademacher_equals_bernoulli(x64):
         np.testing.assert_array_equal(
             random.rademacher(key, (64,)), 2 * np.asarray(random.bernoulli(key, 0.5, (64,))) - 1
         )
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 5.7), (-2.7, 3.2), (np.float32(-2.7), np.float32(3.2))])
+def test_the_fraction_of_bounds_of_integers_is_dropped(bounds):
+    want = random.randint(KEY, (8,), *map(int, bounds))
+    np.testing.assert_array_equal(random.randint(KEY, (8,), *bounds), want)
+    assert random.key_data(random.fold_in(KEY, 2.5)).tolist() == random.key_data(random.fold_in(KEY, 2)).tolist()

@@ -214,9 +214,9 @@ def test_errors():
         ArgumentError,
         "random.bits, dtype: expected an unsigned dtype, got int32.\n  Fix: pass an unsigned dtype such as 'uint32'.",
     )
-    assert text(lambda: random.fold_in(key, 1.5)) == (
+    assert text(lambda: random.fold_in(key, 1j)) == (
         ArgumentTypeError,
-        "random.fold_in, data: expected one integer, got ~f32[].\n  Fix: map over several with vmap.",
+        "random.fold_in, data: expected one integer, got ~c64[].\n  Fix: map over several with vmap.",
     )
     assert text(lambda: random.wrap_key_data(np.zeros(3, np.uint32))) == (
         ShapeError,

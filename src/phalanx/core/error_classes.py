@@ -106,7 +106,7 @@ class TraceError(PhalanxError, TypeError):
     "phalanx.grad(double)(1.0)",
     expected="a loop with a number of iterations that is known while tracing",
 )
-class RuleError(PhalanxError, NotImplementedError):
+class RuleError(PhalanxError, NotImplementedError, ValueError):
     """A primitive lacks a rule that a transformation needs."""
 
 

@@ -39,8 +39,8 @@ def activation(fun: Callable[..., Array] | None = None, *, static_argnames: Sequ
 def _where(condition: Array, x: Array, y: Array) -> Any:
     """Elementwise choice in which the branches may be Python numbers."""
     like = x if hasattr(x, "dtype") else y
-    shape, dtype = get_aval(condition).shape, get_aval(like).dtype
-    x, y = (v if hasattr(v, "dtype") else lax.full(shape, v, dtype) for v in (x, y))
+    shape = get_aval(condition).shape
+    x, y = (v if hasattr(v, "dtype") else lax.full_like(like, v, shape=shape) for v in (x, y))
     return lax.select(condition, x, y)
 
 
@@ -229,7 +229,8 @@ def soft_sign(x: ArrayLike) -> Any:
       >>> float(nn.soft_sign(1.0))
       0.5
     """
-    return lax.div(x, lax.convert_element_type(lax.add(lax.abs(x), 1), x.dtype))
+    larger = lax.add(lax.abs(x), 1)
+    return lax.div(x, larger if larger.dtype == x.dtype else lax.convert_element_type(larger, x.dtype))
 
 
 @activation

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, AxisError, ShapeError, dtypes, get_aval, promotion
+from phalanx.core import ArgumentError, AxisError, ConversionError, ShapeError, dtypes, get_aval, promotion
 from phalanx.random.continuous_distributions import standard_gumbel
 from phalanx.random.distribution_parameters import as_dtype, distribution
 from phalanx.random.prng_keys import check_shape, random_bits_p, split_key
@@ -124,7 +124,7 @@ def _static_count(name: str, argument: str, x: object, axis: int) -> DimSize:
         _resolve_axis(name, np.empty(1, bool), axis)
         return max_dim(static_size(x), 0)
     except (AttributeError, TypeError):
-        raise ArgumentError(
+        raise ConversionError(
             f"random.{name}, {argument}",
             expected="an array or an int",
             got=repr(x),

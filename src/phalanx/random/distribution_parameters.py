@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import ArgumentError, ShapeError, dtypes, get_aval
+from phalanx.core import ConversionError, ShapeError, dtypes, get_aval
 from phalanx.core.docstrings import family
 from phalanx.lax.shape import broadcast_to_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
@@ -27,7 +27,7 @@ def _dtype_check(default: type, kind: type, expected: str, example: str) -> Call
     def check(name: str, dtype: DTypeLike | None) -> np.dtype:
         found = dtypes.requested_dtype(default if dtype is None else dtype, f"random.{name}")
         if not dtypes.issubdtype(found, kind):
-            raise ArgumentError(
+            raise ConversionError(
                 f"random.{name}, dtype", expected=expected, got=str(found), fix=f"pass a dtype such as {example}"
             )
         return found

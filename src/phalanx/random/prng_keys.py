@@ -480,10 +480,10 @@ def fold_in(key: KeyLike, data: ArrayLike) -> Any:
 
 
 def _fold_data(data: Array) -> Array:
-    if isinstance(data, int):
-        return np.uint32(data % 2**32)
+    if isinstance(data, int | float):
+        return np.uint32(int(data) % 2**32)
     aval = get_aval(data)
-    if aval.ndim or not dtypes.issubdtype(aval.dtype, np.integer):
+    if aval.ndim or not (dtypes.issubdtype(aval.dtype, np.integer) or dtypes.issubdtype(aval.dtype, np.floating)):
         error = ShapeError if aval.ndim else ArgumentTypeError
         raise error(
             "random.fold_in, data", expected="one integer", got=aval.str_short(), fix="map over several with vmap"

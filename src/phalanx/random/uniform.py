@@ -166,8 +166,8 @@ def _randint(
 
 
 def _clip_python_bound(bound: Array, dtype: np.dtype) -> tuple[Any, bool]:
-    """Clip a Python integer to the range of `dtype`; return it and whether it was too large. Arrays are not changed."""
-    if not isinstance(bound, int | np.integer):
+    """Clip a Python number to the range of `dtype`; return it and whether it was too large. Arrays are not changed."""
+    if not isinstance(bound, int | float | np.integer):
         return np.asarray(bound) if isinstance(bound, list | tuple) else bound, False
     info = dtypes.iinfo(dtype)
     return np.asarray(min(max(int(bound), int(info.min)), int(info.max)), dtype)[()], int(bound) > int(info.max)
@@ -177,12 +177,16 @@ def _clip_array_bound(bound: Array, dtype: np.dtype) -> tuple[Any, Any]:
     """Clip an array to the range of `dtype`; return it and where it was above the range, None if nowhere."""
     info, old = dtypes.iinfo(dtype), get_aval(bound).dtype
     if not dtypes.issubdtype(old, np.integer):
-        raise ArgumentTypeError(
-            "random.randint",
-            expected="integer bounds",
-            got=get_aval(bound).str_short(),
-            fix="convert the bounds with .astype('int32')",
-        )
+        if not dtypes.issubdtype(old, np.floating):
+            raise ArgumentTypeError(
+                "random.randint",
+                expected="bounds that are real numbers",
+                got=get_aval(bound).str_short(),
+                fix="convert the bounds with .astype('int32')",
+            )
+        # As in JAX, the fraction of a bound is dropped.
+        old = dtypes.canonicalize_dtype(int)
+        bound = lax.convert_element_type(bound, old)
     beyond = None
     if dtypes.iinfo(old).max > info.max:
         beyond = lax.gt(bound, old.type(info.max))

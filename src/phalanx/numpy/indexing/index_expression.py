@@ -49,7 +49,7 @@ Index: TypeAlias = _Entry | tuple[_Entry, ...]
 """The expression between the brackets of `x[...]`."""
 
 
-class IndexingError(PhalanxError, IndexError, TypeError):
+class IndexingError(PhalanxError, IndexError, TypeError, ValueError):
     """An index expression does not fit the array."""
 
 
