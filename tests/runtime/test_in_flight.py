@@ -89,7 +89,7 @@ def test_a_long_loop_beside_threads_that_compile_and_run_keeps_its_memory():
     for thread in threads: thread.start()
     for i in range(20_000):
         x = step(x)
-        if i == 5_000: before = memory()
+        if i == 10_000: before = memory()
     after = memory()
     stop.set()
     for thread in threads: thread.join()
@@ -135,7 +135,7 @@ def test_a_launch_is_handed_over_only_while_an_earlier_run_may_go_on(monkeypatch
 
     monkeypatch.setattr(unfinished_runs._Runs, "unfinished", type(unfinished_runs._Runs.unfinished)())
     handed_over = []
-    run = in_flight.limit_in_flight(lambda arguments, with_tokens: Results(), False, 0, watch)
+    run = in_flight.limit_in_flight(lambda arguments, with_tokens: Results(), False, False, 0, watch)
     results = [run([]).consume_with_handlers([])[0] for _ in range(2)]
     for result in results:
         result.ready = True
@@ -144,7 +144,7 @@ def test_a_launch_is_handed_over_only_while_an_earlier_run_may_go_on(monkeypatch
 
 
 _AT_EXIT = """
-    import atexit, sys, time
+    import atexit, os, sys, time
     calls = []
     atexit.register(lambda: print(len(calls)))  # runs last
     sys.excepthook = lambda kind, error, traceback: print(error, end=" ")
@@ -220,3 +220,58 @@ def test_python_ends_with_its_status_while_a_daemon_thread_runs_programs(call):
     """
     )
     assert int(text) % 8 == 0
+
+
+def test_threads_that_donate_or_delete_the_same_array_do_not_end_the_process():
+    text = run_python(
+        _SUM
+        + """
+    f, failed, rounds = phalanx.jit(lambda x: x + 1, donate_argnums=0), [], 100
+
+    keep = phalanx.jit(lambda x: x + 2)
+
+    def call(f, x):
+        try:
+            f(x)
+        except RuntimeError:
+            failed.append(x)
+
+    for _ in range(rounds):
+        x = phalanx.device_put(jnp.ones(1000), phalanx.NamedSharding(mesh, P("a")))
+        threads = [threading.Thread(target=call, args=(f, x)) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+    print(len(failed) == 3 * rounds)
+
+    for _ in range(rounds):
+        x = phalanx.device_put(jnp.ones(1000), phalanx.NamedSharding(mesh, P("a")))
+        threads = [threading.Thread(target=call, args=(keep, x)) for _ in range(3)]
+        threads.insert(2, threading.Thread(target=x.delete))
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+    """
+    )
+    assert text == "True\n"
+
+
+def test_a_program_that_calls_python_is_refused_once_python_ends():
+    text = run_python(
+        _AT_EXIT
+        + """
+    f = compile(lambda x: x * (phalanx.debug.callback(slow, x) is None), P("a"))
+    f(x)
+
+    class Late:
+        def __del__(self, f=f, x=x, write=os.write):
+            try:
+                f(x)
+            except RuntimeError as error:
+                write(1, str(error).encode())
+
+    late = Late()
+    late.itself = late
+    del late  # The garbage collector finds it at the end.
+    """
+    )
+    assert text.startswith("8\ncall of a compiled function: expected Python to go on, since"), text
+    assert "  Fix: call it before, or in a function that atexit.register registers." in text

@@ -17,7 +17,6 @@ import functools
 import logging
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +27,7 @@ from phalanx.core.options_without_effect import OPTIONS_WITHOUT_EFFECT
 from phalanx.engine import Cache, traceback_filtering as frames
 from phalanx.engine.client import is_forked
 from phalanx.engine.environment_variables import option_variables, read_option_variable
+from phalanx.engine.live_objects import LiveObjects
 
 _lock = threading.RLock()
 _declared: dict[str, Option] = {}
@@ -120,7 +120,7 @@ class OptionScope:
 
 NOT_SET: Final[Any] = object()
 _Block = tuple[object, dict[str, Any]]
-_scopes: weakref.WeakSet[OptionScope] = weakref.WeakSet()  # through which a global update reaches all threads
+_scopes: LiveObjects[OptionScope] = LiveObjects()  # through which a global update reaches all threads
 
 
 def enter_block(owner: object, values: dict[str, Any]) -> None:
@@ -336,8 +336,7 @@ class Config:
             with _lock:
                 _global_values[option.name] = value
                 if option.traced:
-                    # A copy, because a scope may end meanwhile.
-                    for scope in list(_scopes):
+                    for scope in _scopes:
                         if option.name not in scope.overrides:
                             scope.context = scope.context.replace(**{option.name: value})
 
@@ -693,7 +692,7 @@ def _forget_programs() -> None:
     if is_forked():
         _lock = threading.RLock()  # Another thread of the parent may have held it.
         _global_values["is_forked"] = True
-        for scope in list(_scopes):
+        for scope in _scopes:
             scope.context = scope.context.replace(is_forked=True)
 
 

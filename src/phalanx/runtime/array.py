@@ -40,6 +40,7 @@ from phalanx.engine import (
     traceback_filtering,
     unwrap_callback_error,
 )
+from phalanx.runtime import in_flight
 from phalanx.runtime.layout import Format, Layout
 from phalanx.sharding import SingleDeviceSharding
 from phalanx.tree import tree_leaves
@@ -277,7 +278,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         """Free the buffers now; using the array afterwards is an error."""
         # Through a second buffer of the same memory: jaxlib destroys the one that is deleted, even where another thread
         # waits for it, and this ends the process.
-        buffers.with_sharding(self._buffer, self._type.buffer_aval, self.sharding).delete()
+        _delete(buffers.with_sharding(self._buffer, self._type.buffer_aval, self.sharding))
         self._host = None
         if hasattr(self, "_shards"):
             del self._shards
@@ -589,6 +590,11 @@ def copy_array(x: Array) -> Array:
     places = [single_device_sharding(d) for d in x.sharding._addressable_device_assignment]
     copies = buffers.copy_to_devices(own, places, semantics=always)
     return Array(buffers.from_shards(x._type.buffer_aval, x.sharding, copies, x.committed), x._type)
+
+
+@in_flight.in_turn
+def _delete(buffer: buffers.Buffer) -> None:
+    buffer.delete()
 
 
 def deleted_error(array: Array, where: str = "use of an array") -> DeletedArrayError:

@@ -494,12 +494,14 @@ class CompiledProgram:
         if waits:
             # XLA makes no elements of an empty result, which is therefore ready at once.
             number = next((i for i, t in enumerate(self.out_types) if 0 not in t.buffer_aval.shape), None)
-            run = in_flight.limit_in_flight(run, self.has_effects, number, watch)
+            run = in_flight.limit_in_flight(run, self.has_effects, calls_python, number, watch)
         else:
             run = watch(run)
             if self.has_effects:
                 run = in_flight.keep_tokens(run)
-        self._run = run if len(lowered.devices) == 1 else _check_buffers(run, lowered.donated)
+        if len(lowered.devices) > 1:
+            run = in_flight.in_turn(_check_buffers(run, lowered.donated))
+        self._run = run
 
     @property
     def program(self) -> Jaxpr | None:

@@ -11,18 +11,40 @@ import atexit
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from phalanx.engine import client, hide_frames, unfinished_runs
 from phalanx.engine.callbacks import in_callback
+from phalanx.engine.client import BackendError
 from phalanx.engine.interruptible_wait import wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 from phalanx.engine.terminate_handler import keep_threads_at_exit
 
+R = TypeVar("R")
+
+_is_ending = False
 _start_lock = threading.RLock()  # functions that run at exit start programs while it is held
 
 
-def limit_in_flight(run: Callable, has_effects: bool, number: int | None, watch: Callable[..., Callable]) -> Callable:
+def in_turn(function: Callable[[Any], R]) -> Callable[[Any], R]:
+    """A function that starts a program on several devices or deletes an array, for one thread at a time.
+
+    No other thread can then donate or delete an argument after a program has checked it, for which jaxlib would end the
+    process.
+    """
+
+    def call_in_turn(argument: Any) -> R:
+        if in_callback():  # which must not wait here: the thread whose turn it is may wait for its run
+            return function(argument)
+        with _start_lock:
+            return function(argument)
+
+    return call_in_turn
+
+
+def limit_in_flight(
+    run: Callable, has_effects: bool, calls_python: bool, number: int | None, watch: Callable[..., Callable]
+) -> Callable:
     """Limit the runs in flight of programs whose CPU devices wait for each other or for Python.
 
     Each device that waits occupies a thread of the engine's pool. With 40 to 100 unfinished runs, no thread is left for
@@ -32,6 +54,7 @@ def limit_in_flight(run: Callable, has_effects: bool, number: int | None, watch:
     Args:
       run: the execution of the program.
       has_effects: whether the token of a run is kept for `effects_barrier`.
+      calls_python: whether the program calls Python functions.
       number: the number of a result that is ready only when the run is finished; None if there is none.
       watch: wraps functions that execute the program. A launch may block while others occupy the threads of the engine;
         over several processes, another Python thread then makes it.
@@ -51,11 +74,19 @@ def limit_in_flight(run: Callable, has_effects: bool, number: int | None, watch:
     def run_limited(arguments: list) -> unfinished_runs.Run:
         if in_callback():  # which must not wait here: one of the oldest runs may be the one that waits for it
             started = start_in_callback(arguments)
+        elif calls_python and sys.is_finalizing():
+            raise BackendError(
+                "call of a compiled function",
+                expected="Python to go on, since the program calls Python functions on several devices",
+                got="a call while Python ends, as from __del__ of an object that still exists then",
+                fix="call it before, or in a function that atexit.register registers",
+            )
         else:
-            with _start_lock:
-                started = (start_at_once if unfinished_runs.all_finished() else start_when_possible)(arguments)
+            started = (start_at_once if unfinished_runs.all_finished() else start_when_possible)(arguments)
         if has_effects:
             add_token(started.token)
+        if _is_ending:
+            unfinished_runs.wait_for_added()
         return started
 
     return run_limited
@@ -135,8 +166,10 @@ def finish_runs() -> None:
 @atexit.register
 def _finish_runs_at_exit() -> None:
     """Wait for all runs and let no other thread start one: those that call Python while it ends abort the process."""
+    global _is_ending
     if not client.is_forked():  # which has the runs, but not the threads that finish them
         _start_lock.acquire()
+        _is_ending = True  # Functions that were registered before this one are still to come.
         finish_runs()
         if any(thread.daemon for thread in threading.enumerate()):
             keep_threads_at_exit()

@@ -33,6 +33,7 @@ from phalanx.core import (
     trace_to_jaxpr,
 )
 from phalanx.engine import Cache, Device, api_boundary, cache, client, hide_frames, mark_api_boundary, monitoring
+from phalanx.engine.live_objects import LiveObjects
 from phalanx.runtime import (
     Array,
     ArrayType,
@@ -57,7 +58,7 @@ from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
 
 # All live compiled functions, for `clear_caches`: their fast calls keep executables alive.
-_wrappers: weakref.WeakSet[Jit] = weakref.WeakSet()
+_wrappers: LiveObjects[Jit] = LiveObjects()
 
 _type_of = operator.attrgetter("_type")
 # Compared with the context of a call by identity. None is no context, so the first call takes the slow path.
@@ -640,7 +641,7 @@ pjit = jit
 
 @cache.on_clear
 def _clear_wrappers() -> None:
-    for wrapper in list(_wrappers):
+    for wrapper in _wrappers:
         wrapper.clear_cache()
 
 
