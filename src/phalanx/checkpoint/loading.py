@@ -29,7 +29,7 @@ from phalanx.checkpoint.step_urls import open_run
 from phalanx.core import ArgumentError, ArgumentTypeError, ShapedArray, ShapeDtypeStruct, TreeError, dtypes
 from phalanx.engine import client
 from phalanx.random import wrap_key_data
-from phalanx.runtime import Array, ArrayType
+from phalanx.runtime import ArrayType, wrap_buffer
 from phalanx.runtime.array import single_device_sharding
 from phalanx.sharding import Sharding, to_sharding
 from phalanx.spmd import make_array_from_callback
@@ -449,7 +449,7 @@ def _with_weak_type(x: Any, like: Any) -> Any:
     if not getattr(like, "weak_type", False) or x.aval.weak_type:
         return x
     aval = ShapedArray(x.shape, x.dtype, True)
-    return Array(x._buffer, ArrayType(aval, x.sharding, x.committed))
+    return wrap_buffer(x._buffer, ArrayType(aval, x.sharding, x.committed))
 
 
 # --- reading ---

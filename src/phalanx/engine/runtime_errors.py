@@ -30,7 +30,7 @@ _RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERA
 _numbers = itertools.count(1)
 _kept: collections.OrderedDict[int, BaseException] = collections.OrderedDict()  # raised in callbacks, by number
 _last: collections.deque[_Raised] = collections.deque()  # the last of these
-_late: list[BaseException] = []  # the failures that were not raised into XLA
+late_failures: list[BaseException] = []  # the failures that were not raised into XLA
 _lock = threading.Lock()
 
 # Filled in programs of several processes: functions that find the failed process behind an error, and functions to call
@@ -82,18 +82,18 @@ def keep_late_failure(error: BaseException) -> None:
 
     A device that stops while others wait for it in a collective would make XLA end the process after a minute.
     """
-    if not _late:  # The others are not raised, and would hold their operands.
-        _late.append(error)
+    if not late_failures:  # The others are not raised, and would hold their operands.
+        late_failures.append(error)
     for notify in on_late_failure:
         notify(error)
 
 
 def raise_late_failure() -> None:
     """Raise the stored exception, if there is one."""
-    if not _late:  # This runs at each wait for an array, which should not take the lock.
+    if not late_failures:  # This runs at each wait for an array, which should not take the lock.
         return
     with _lock:
-        late, _late[:] = list(_late), []
+        late, late_failures[:] = list(late_failures), []
     if late:
         raise to_reported(late[0])
 

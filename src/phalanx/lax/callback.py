@@ -39,7 +39,16 @@ from phalanx.lax.indexing.static_slice import index_in_dim
 from phalanx.lax.shape import batched_sharding_rule, expand_dims
 from phalanx.lax.shape.concatenate import concatenate
 from phalanx.lax.sharding.out_sharding import shard_dim
-from phalanx.runtime import ORDER_TOKEN, Array, ArrayType, LoweringContext, common_devices, effects_barrier, transfer
+from phalanx.runtime import (
+    ORDER_TOKEN,
+    Array,
+    ArrayType,
+    LoweringContext,
+    common_devices,
+    effects_barrier,
+    transfer,
+    wrap_buffer,
+)
 from phalanx.sharding import GSPMDSharding, Sharding, SingleDeviceSharding
 from phalanx.transforms.batching import AxisData, move_mapped_dim
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -305,7 +314,7 @@ def _passing_on(function: Callable) -> Callable:
 
 def _host_value(x: Array) -> np.ndarray:
     """The NumPy array that a host function receives: a copy, so that it may be modified; words for random keys."""
-    return np.array(Array(x._buffer, ArrayType(physical_aval(x.aval), x.sharding, x.committed)))
+    return np.array(wrap_buffer(x._buffer, ArrayType(physical_aval(x.aval), x.sharding, x.committed)))
 
 
 def _partition(devices: tuple, caller: Caller) -> int:

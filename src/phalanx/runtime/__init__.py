@@ -5,7 +5,13 @@ devices, `lowering` emits modules, and `compiled_program`, `eager_dispatch` and 
 packages import from here what they need of several of these files. Builds on `engine`.
 """
 
-from phalanx.runtime.array import Array as Array, ArrayType as ArrayType, Shard as Shard, deleted_error as deleted_error
+from phalanx.runtime.array import (
+    Array as Array,
+    ArrayType as ArrayType,
+    Shard as Shard,
+    deleted_error as deleted_error,
+    wrap_buffer as wrap_buffer,
+)
 from phalanx.runtime.compiled_program import (
     CompiledCall as CompiledCall,
     compile_call as compile_call,

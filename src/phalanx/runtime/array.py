@@ -79,13 +79,15 @@ class ArrayType:
       committed: whether the user chose the sharding, so that computations must stay on its devices.
       layout: the memory layout; None for the default one.
 
-    `has_plain_buffer` says whether the engine's buffer is on one device and has the elements of the array.
+    `has_plain_buffer` says whether the engine's buffer is on one device and has the elements of the array, and
+    `is_readable_in_place` whether NumPy can also read it where it is.
     """
 
-    __slots__ = ("__weakref__", "aval", "committed", "has_plain_buffer", "layout", "sharding")
+    __slots__ = ("__weakref__", "aval", "committed", "has_plain_buffer", "is_readable_in_place", "layout", "sharding")
 
     aval: ShapedArray
     has_plain_buffer: bool
+    is_readable_in_place: bool
     sharding: Any
     committed: bool
     layout: Layout | None
@@ -108,6 +110,8 @@ class ArrayType:
         self.aval, self.sharding, self.committed, self.layout = aval, sharding, committed, layout
         is_number = not isinstance(aval.dtype, dtypes.KeyDtype) and aval.dtype != dtypes.float0
         self.has_plain_buffer = is_number and sharding is not None and sharding.num_devices == 1
+        is_on_host = self.has_plain_buffer and sharding._device_assignment[0].platform == "cpu"
+        self.is_readable_in_place = is_on_host and aval.dtype.isbuiltin == 1
         return self
 
     @property
@@ -177,10 +181,6 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     Arrays are made by functions (`phalanx.numpy.asarray`, `phalanx.device_put`, any operation), not with this class.
 
-    Args:
-      buffer: the engine's buffer.
-      type: the shape, dtype and sharding, and whether the user chose the sharding.
-
     Examples:
       >>> import phalanx.numpy as jnp
       >>> x = jnp.arange(3.0)
@@ -188,12 +188,11 @@ class Array(Operators, metaclass=_ArrayMeta):
       ((3,), 'float32', True)
     """
 
+    # No `__init__`, since a call of one would take half of the time of making an array: see `wrap_buffer`.
     __slots__ = ("__weakref__", "_buffer", "_host", "_shards", "_type")
-
-    def __init__(self, buffer: Any, type: ArrayType):
-        self._buffer = buffer
-        self._type = type
-        self._host: np.ndarray | None = None  # the value, once it was read
+    _buffer: Any  # the engine's buffer
+    _type: ArrayType
+    _host: np.ndarray | None  # the value, once it was read
 
     # `attrgetter` runs in C, which halves the time of these hot properties.
     aval = property(attrgetter("_type.aval"))
@@ -238,7 +237,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         aval = self.aval.with_shape(self.sharding.shard_shape(self.shape))
         self._shards = []
         for s, piece in zip(here, buffers.shards(buffer, exposed=True), strict=True):
-            shard = Array(piece, ArrayType(aval, single_device_sharding(s.device), True, self._type.layout))
+            shard = wrap_buffer(piece, ArrayType(aval, single_device_sharding(s.device), True, self._type.layout))
             data = shard if s.shape == aval.shape else general_transfers.resize(shard, s.shape)
             self._shards.append(Shard(s.device, s.index, s.replica_id, data))
         return [*self._shards]
@@ -340,8 +339,10 @@ class Array(Operators, metaclass=_ArrayMeta):
     def _read(self) -> np.ndarray:
         """Read the value, and keep it."""
         try:
-            if self._type.has_plain_buffer:
-                host = self._host = buffers.to_host(self._buffer)
+            type = self._type
+            if type.has_plain_buffer:
+                read = buffers.to_host_in_place if type.is_readable_in_place else buffers.to_host
+                host = self._host = read(self._buffer)
                 return host
             if isinstance(self.dtype, dtypes.KeyDtype):
                 raise ArgumentTypeError(
@@ -471,7 +472,7 @@ class Array(Operators, metaclass=_ArrayMeta):
         Returns:
           The array.
         """
-        return Array(self._live(), self._type)
+        return wrap_buffer(self._live(), self._type)
 
     def platform(self) -> str:
         """The name of the platform of its devices, such as "cpu".
@@ -571,6 +572,23 @@ traceback_filtering.guard_methods(
 )
 
 
+def wrap_buffer(buffer: Any, type: ArrayType) -> Array:
+    """Make the array of a buffer of the engine. The hottest paths do the same without this function.
+
+    Args:
+      buffer: the buffer.
+      type: the shape, dtype and sharding, and whether the user chose the sharding.
+
+    Returns:
+      The array.
+    """
+    array = Array()
+    array._buffer = buffer
+    array._type = type
+    array._host = None
+    return array
+
+
 @memoize("runtime.single_device_shardings", 65536)
 def single_device_sharding(device: Device) -> SingleDeviceSharding:
     """The sharding of an array on one device."""
@@ -584,12 +602,12 @@ def copy_array(x: Array) -> Array:
     always = buffers.CopySemantics.ALWAYS_COPY
     if x.is_fully_addressable:
         (copied,) = buffers.copy_to_devices([x._live()], [x.sharding], semantics=always)
-        return Array(copied, x._type)
+        return wrap_buffer(copied, x._type)
     # jaxlib copies an array over several processes in the first of them only.
     own = buffers.shards(x._live())
     places = [single_device_sharding(d) for d in x.sharding._addressable_device_assignment]
     copies = buffers.copy_to_devices(own, places, semantics=always)
-    return Array(buffers.from_shards(x._type.buffer_aval, x.sharding, copies, x.committed), x._type)
+    return wrap_buffer(buffers.from_shards(x._type.buffer_aval, x.sharding, copies, x.committed), x._type)
 
 
 @in_flight.in_turn

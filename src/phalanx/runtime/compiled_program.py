@@ -58,7 +58,7 @@ from phalanx.runtime import (
     process_comparison,
     transfer,
 )
-from phalanx.runtime.array import Array, ArrayType, deleted_error, donated_twice_error
+from phalanx.runtime.array import Array, ArrayType, deleted_error, donated_twice_error, wrap_buffer
 from phalanx.runtime.custom_partitioning_calls import partitioned_targets, split_call
 from phalanx.runtime.device_assignment import PlaceholderDevice, common_devices, named_sharding
 from phalanx.runtime.layout import Layout
@@ -536,7 +536,7 @@ class CompiledProgram:
         client.check_not_forked()
         if self.has_ordered_effects:
             in_flight.effects_barrier()
-        return list(map(Array, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))
+        return list(map(wrap_buffer, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))
 
 
 def _make_watch(lowered: LoweredProgram, waits: bool) -> Callable[..., Callable]:

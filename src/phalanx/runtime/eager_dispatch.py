@@ -26,7 +26,7 @@ from phalanx.core import (
     trace_to_jaxpr,
 )
 from phalanx.engine import buffers, client
-from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.array import Array, ArrayType, wrap_buffer
 from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
 from phalanx.runtime.transfer import scalar_array
 
@@ -58,7 +58,7 @@ def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     except Exception as error:
         explain_failure(error, args)
         raise
-    return list(map(Array, out, call.out_types)) if primitive.multiple else Array(out[0], call.out_types[0])
+    return list(map(wrap_buffer, out, call.out_types)) if primitive.multiple else wrap_buffer(out[0], call.out_types[0])
 
 
 def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.core import current_scope, state, trace_to_jaxpr
 from phalanx.engine import Cache, hide_frames, mark_api_boundary
-from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.array import Array, ArrayType, wrap_buffer
 from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
 from phalanx.runtime.eager_dispatch import check_values, concrete_type
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -69,7 +69,7 @@ def eager_jit(fun: Any = None, *, static_argnames: Sequence[str] = ()) -> Any:
             except Exception as error:
                 explain_failure(error, args)
                 raise
-            return Array(out[0], call.out_types[0])
+            return wrap_buffer(out[0], call.out_types[0])
         except Exception as error:
             hide_frames(error)
             raise
@@ -123,7 +123,7 @@ class _EagerFunction:
             except Exception as error:
                 explain_failure(error, arrays)
                 raise
-            return Array(out[0], call.out_types[0])
+            return wrap_buffer(out[0], call.out_types[0])
         out = call(arrays)
         if current_scope().context.debug_nans or current_scope().context.debug_infs:
             check_values(self.fun.__name__, out)

@@ -121,9 +121,18 @@ class _Writer:
         self.lines.append(f" out = {self.constant(run)}(buffers).consume_with_handlers({self.constant(handlers)})")
         self.lines += [f" {give_back}({staged}, out)" for give_back, staged in self.taken]
         if out_tree == _LEAF:
-            self.lines.append(f" return Array(out[0], {self.constant(types[0])})")
+            self.lines += self.wrap("out[0]", self.constant(types[0]), " ")
+            self.lines.append(" return array")
         else:
-            self.lines.append(f" return {self.constant(out_tree.unflatten)}(map(Array, out, {self.constant(types)}))")
+            self.lines += [" arrays = []", f" for buffer, out_type in zip(out, {self.constant(types)}):"]
+            self.lines += [*self.wrap("buffer", "out_type", "  "), "  arrays.append(array)"]
+            self.lines.append(f" return {self.constant(out_tree.unflatten)}(arrays)")
+
+    @staticmethod
+    def wrap(buffer: str, type: str, indent: str) -> list[str]:
+        """The code of `wrap_buffer`, without a call."""
+        lines = ("array = Array()", f"array._buffer = {buffer}", f"array._type = {type}", "array._host = None")
+        return [indent + line for line in lines]
 
     def node(self, name: str, kind: type, data: Any, count: int) -> list[str]:
         """Write the code for one node; returns the expressions of its children."""

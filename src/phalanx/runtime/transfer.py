@@ -21,6 +21,7 @@ from phalanx.runtime.array import (
     deleted_error,
     general_transfers as general_transfers,
     single_device_sharding as single_device_sharding,
+    wrap_buffer as wrap_buffer,
 )
 from phalanx.runtime.layout import Layout
 from phalanx.runtime.memory_kinds import to_default_memory
@@ -79,7 +80,7 @@ def put_shared(x: Any, type: ArrayType) -> Array:
 
 def from_numpy(x: np.ndarray, type: ArrayType, lent: bool = False) -> Array:
     """An array of the given type from host data, which may be lent; each device receives only its shard."""
-    return Array(make_host_sender(type, lent)(x), type)
+    return wrap_buffer(make_host_sender(type, lent)(x), type)
 
 
 @memoize("runtime.host_senders", 4096)
@@ -93,7 +94,7 @@ def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
     if type.layout is not None:
         plain = ArrayType(type.aval, sharding, committed)
         rows = make_host_sender(plain, lent)
-        return lambda x: general_transfers.lay_out(Array(rows(x), plain), type.layout)._buffer
+        return lambda x: general_transfers.lay_out(wrap_buffer(rows(x), plain), type.layout)._buffer
     # The common case has its own function without loops: it runs for each scalar and host argument.
     if sharding.num_devices == 1 and sharding.is_fully_addressable:
         (device,) = sharding.device_set
@@ -105,7 +106,7 @@ def make_host_sender(type: ArrayType, lent: bool = False) -> Callable[[np.ndarra
         return send
     if sharding.unreduced_over:
         values = ArrayType(type.aval, sharding.summed, committed)
-        return lambda x: reshard(Array(make_host_sender(values, lent)(x), values), type)._buffer
+        return lambda x: reshard(wrap_buffer(make_host_sender(values, lent)(x), values), type)._buffer
     devices = sharding._addressable_device_assignment
     put = functools.partial(buffers.put_shards, aval, sharding, devices=devices, committed=committed)
     runs = _runs(aval, sharding)
@@ -206,9 +207,9 @@ def move(x: Array, sharding: Any, committed: bool, layout: Layout | None = None)
         rows = move(general_transfers.lay_out(x, None), sharding, committed)
         return general_transfers.lay_out(rows, layout)
     if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, physical_aval(held.aval).ndim):
-        return Array(buffers.with_sharding(x._buffer, wanted.buffer_aval, sharding), wanted)
+        return wrap_buffer(buffers.with_sharding(x._buffer, wanted.buffer_aval, sharding), wanted)
     if len(held.sharding.device_set) == 1 and len(sharding.device_set) == 1 and sharding.is_fully_addressable:
-        return Array(buffers.copy_to_devices([x._buffer], [sharding])[0], wanted)
+        return wrap_buffer(buffers.copy_to_devices([x._buffer], [sharding])[0], wanted)
     return reshard(x, wanted)
 
 
@@ -218,7 +219,7 @@ def reshard(x: Array, wanted: ArrayType) -> Array:
         aval = physical_aval(wanted.aval)
         targets = [single_device_sharding(d) for d in wanted.sharding.addressable_devices_indices_map(aval.shape)]
         copies = buffers.copy_to_devices([x._buffer] * len(targets), targets)
-        return Array(buffers.from_shards(aval, wanted.sharding, copies, wanted.committed), wanted)
+        return wrap_buffer(buffers.from_shards(aval, wanted.sharding, copies, wanted.committed), wanted)
     return general_transfers.move(x, wanted)
 
 

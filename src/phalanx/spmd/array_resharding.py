@@ -22,7 +22,7 @@ import numpy as np
 
 from phalanx.core import RuleError, ShapedArray, ShardingError, physical_aval, trace_to_jaxpr
 from phalanx.engine import Cache, buffers, compiler, memoize, unguarded_transfer
-from phalanx.runtime import Array, ArrayType, Layout, compiled_program, deleted_error, transfer
+from phalanx.runtime import Array, ArrayType, Layout, compiled_program, deleted_error, transfer, wrap_buffer
 from phalanx.sharding import Index, NamedSharding, Sharding, UnreducedKind, reorder_devices
 
 
@@ -115,7 +115,7 @@ def _check_terms(held: Sharding, sharding: Sharding) -> None:
 def _reuse_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Reuse buffers under another sharding with the same placement."""
     out = [
-        x if x._type is t and not d else Array(buffers.with_sharding(x._buffer, t.buffer_aval, t.sharding), t)
+        x if x._type is t and not d else wrap_buffer(buffers.with_sharding(x._buffer, t.buffer_aval, t.sharding), t)
         for x, t, d in zip(arrays, types, donate, strict=True)
     ]
     _give_up_shared(arrays, donate)
@@ -140,7 +140,7 @@ def _dead_buffer() -> Any:
 
 def _reorder_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Reuse buffers in another order of the devices."""
-    out = [Array(buffers.reorder_shards(x._buffer, t.sharding), t) for x, t in zip(arrays, types, strict=True)]
+    out = [wrap_buffer(buffers.reorder_shards(x._buffer, t.sharding), t) for x, t in zip(arrays, types, strict=True)]
     _give_up_shared(arrays, donate)
     return out
 
@@ -160,7 +160,7 @@ def _copy_shards(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Se
         )
     for x in itertools.compress(arrays, donate):
         x.delete()
-    return list(map(Array, sent, types))
+    return list(map(wrap_buffer, sent, types))
 
 
 def _exchange_and_copy(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
@@ -202,7 +202,7 @@ def _exchange(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Seque
         else buffers.reorder_shards(x._buffer, sharding)
         for x, sharding in zip(arrays, compiled.lowered.in_shardings, strict=True)
     ]
-    moved = [Array(x._buffer, t) for x, t in zip(compiled(operands), types, strict=True)]
+    moved = [wrap_buffer(x._buffer, t) for x, t in zip(compiled(operands), types, strict=True)]
     for x in itertools.compress(arrays, donate):
         # XLA reuses a donated buffer only if the shards have equal sizes; otherwise it is still alive.
         if not x.is_deleted():
@@ -292,7 +292,7 @@ def _assemble_one(x: Array, wanted: ArrayType) -> Array:
     new_shards = [made[number] for number in plan.order]
     with unguarded_transfer(_has_same_devices(x, wanted)):
         buffer = buffers.put_shards(aval, wanted.sharding, new_shards, plan.devices, wanted.committed, may_alias=fresh)
-    return Array(buffer, wanted)
+    return wrap_buffer(buffer, wanted)
 
 
 class _Plan(NamedTuple):
@@ -350,7 +350,7 @@ def _box(index: Index, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 def move(x: Array, wanted: ArrayType) -> Array:
     """Reshard one array to a type that differs in the sharding only."""
     moved = reshard([x], [wanted.sharding], [False])[0]
-    return moved if moved._type is wanted else Array(moved._buffer, wanted)
+    return moved if moved._type is wanted else wrap_buffer(moved._buffer, wanted)
 
 
 def lay_out(x: Array, layout: Layout | None) -> Array:

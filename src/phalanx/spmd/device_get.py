@@ -9,7 +9,7 @@ import numpy as np
 from phalanx.core import Tracer, dtypes, physical_aval
 from phalanx.engine import buffers, client, explicit_transfer
 from phalanx.runtime import transfer
-from phalanx.runtime.array import Array, ArrayType, BufferAval
+from phalanx.runtime.array import Array, ArrayType, BufferAval, wrap_buffer
 from phalanx.runtime.layout import Layout
 from phalanx.sharding import Sharding
 from phalanx.tree import tree_leaves, tree_map
@@ -94,7 +94,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
     """
     cached = transfer.scalar_buffer_ids()
     return [
-        Array(x, ArrayType(_aval_of(x), sharding, committed, _layout_of(x)))
+        wrap_buffer(x, ArrayType(_aval_of(x), sharding, committed, _layout_of(x)))
         for x, sharding, committed in buffers.live(client.client(platform))
         if isinstance(sharding, Sharding) and id(x) not in cached
     ]

@@ -21,7 +21,7 @@ from phalanx.core import (
     physical_aval,
 )
 from phalanx.engine import buffers, client, explicit_transfer, memoize
-from phalanx.runtime import Array, ArrayType, Format, to_default_memory, transfer
+from phalanx.runtime import Array, ArrayType, Format, to_default_memory, transfer, wrap_buffer
 from phalanx.sharding import ShardIndex, Sharding, to_sharding
 from phalanx.spmd.array_resharding import reshard
 from phalanx.tree import broadcast_prefix, tree_flatten, tree_unflatten
@@ -40,7 +40,7 @@ def assemble_array(shards: Sequence[Array], type: ArrayType) -> Array:
     """
     shape = type.sharding.shard_shape(type.aval.shape)
     held = [(x if x._type.layout is None and x._type.aval.shape == shape else resize(x, shape))._buffer for x in shards]
-    return Array(buffers.from_shards(type.buffer_aval, type.sharding, held, type.committed), type)
+    return wrap_buffer(buffers.from_shards(type.buffer_aval, type.sharding, held, type.committed), type)
 
 
 def resize(x: Array, shape: Sequence[int]) -> Array:
@@ -54,8 +54,10 @@ def resize(x: Array, shape: Sequence[int]) -> Array:
         return transfer.from_numpy(np.zeros(after.shape, after.dtype), wanted)
     widths = [(0, n - held, 0) for n, held in zip(after.shape, before.shape, strict=True)]
     with ensure_compile_time_eval():
-        resized = lax.pad(Array(x._buffer, ArrayType(before, x.sharding, True)), np.zeros((), before.dtype), widths)
-    return Array(resized._buffer, wanted)
+        resized = lax.pad(
+            wrap_buffer(x._buffer, ArrayType(before, x.sharding, True)), np.zeros((), before.dtype), widths
+        )
+    return wrap_buffer(resized._buffer, wanted)
 
 
 transfer.general_transfers.provide(resize=resize)
@@ -131,7 +133,7 @@ def make_array_from_callback(
             if aval.shape != shape:
                 hosted = [transfer.pad_to(x, array_type.sharding.shard_shape(shape)) for x in hosted]
             pieces = [hosted[i] for i in numbers]
-            joined = Array(buffers.put_shards(aval, array_type.sharding, pieces, devices), array_type)
+            joined = wrap_buffer(buffers.put_shards(aval, array_type.sharding, pieces, devices), array_type)
         return joined if array_type.sharding is sharding else reshard([joined], [sharding], [True])[0]
 
 

@@ -22,7 +22,7 @@ from phalanx.core import (
 )
 from phalanx.engine import Cache, ir
 from phalanx.lax.shape import dim_names, move_dim
-from phalanx.runtime import Array, ArrayType, LoweringContext, compile_operation, transfer
+from phalanx.runtime import Array, ArrayType, LoweringContext, compile_operation, transfer, wrap_buffer
 from phalanx.sharding import NamedSharding
 from phalanx.typing import PRNGKey
 
@@ -104,7 +104,7 @@ def _reinterpret(primitive: Primitive, x: Array, aval: ShapedArray, **params: An
     held = x._type
     # A spec without entries replicates arrays of every rank.
     if len(held.sharding.device_set) == 1 or (isinstance(held.sharding, NamedSharding) and not held.sharding.spec):
-        return Array(x._live(), ArrayType(aval, held.sharding, held.committed))
+        return wrap_buffer(x._live(), ArrayType(aval, held.sharding, held.committed))
     key = (primitive, held, *params.values())
     if (call := _calls.get(key)) is None:
         call = _calls[key] = compile_operation(primitive, (held,), params)

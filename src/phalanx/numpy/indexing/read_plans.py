@@ -27,7 +27,7 @@ from phalanx.numpy.indexing.index_expression import (
     resolve_slice,
 )
 from phalanx.numpy.operands import broadcast_shapes
-from phalanx.runtime import Array, ArrayType, eager_jit
+from phalanx.runtime import Array, ArrayType, eager_jit, wrap_buffer
 from phalanx.symbolic import is_symbolic, max_dim, min_dim
 from phalanx.typing import ArrayLike, DTypeLike
 
@@ -181,7 +181,7 @@ def _find_whole_shard(x: Array, view: View) -> Any:
         if tuple([s.start or 0 for s in shard.index]) == view.starts:
             piece = view.reshape(shard.data)
             # The user did not ask for this device, so the result is uncommitted: later operations may move it.
-            return Array(piece._buffer, ArrayType(piece.aval, piece.sharding, False, piece._type.layout))
+            return wrap_buffer(piece._buffer, ArrayType(piece.aval, piece.sharding, False, piece._type.layout))
     return None
 
 
