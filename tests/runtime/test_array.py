@@ -220,6 +220,63 @@ def test_reading_an_array_whose_memory_could_not_be_allocated_is_an_error():
     )
 
 
+FAILED_RUNS = """
+import numpy as np, phalanx, phalanx.numpy as jnp
+from phalanx import lax
+def fail(x):
+    raise KeyError("from a callback")
+slow = phalanx.jit(lambda x: lax.fori_loop(0, 500, lambda i, y: jnp.sin(y) @ y / 30, x)[0, :4])
+failing = phalanx.jit(lambda x: phalanx.pure_callback(fail, phalanx.ShapeDtypeStruct((4,), np.float32), x))
+large = phalanx.jit(lambda x: (x, jnp.broadcast_to(x[0], (1 << 22, 1 << 20))))
+add, corner = phalanx.jit(lambda x: x + 1), phalanx.jit(lambda x: x[0, :4])
+ok, x = jnp.ones(4), jnp.ones((100, 100))
+for f, argument in ((add, ok), (slow, x)):
+    f(argument), f(argument)
+for i in range(3):
+    for of_small, read in {
+        "the callback": lambda: failing(slow(x)),
+        "what depends on it": lambda: add(failing(slow(x))),
+        "a result beside one that is too large": lambda: large(slow(x))[0],
+        "what depends on one that is too large": lambda: add(large(slow(x))[0]),
+    }.items():
+        result = read()
+        try:
+            value = np.asarray(result)
+        except (KeyError, RuntimeError) as error:
+            assert "from a callback" in str(error) or "Out of memory" in str(error), error
+        else:
+            raise AssertionError((of_small, value))
+for read in (np.asarray, np.array, lambda x: x.tolist()):
+    array = add(ok)
+    array.delete()
+    try:
+        read(array)
+    except phalanx.errors.DeletedArrayError:
+        pass
+    else:
+        raise AssertionError("a deleted array was read")
+"""
+
+
+def test_reading_small_results_of_failed_runs_raises_the_cause():
+    run_python(FAILED_RUNS)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int4", "uint16", "bfloat16", "float16", "float32", "complex64"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (3, 5)])
+def test_results_are_read_only_and_keep_their_value(dtype, shape):
+    f = phalanx.jit(lambda x: (x, x.reshape(-1)))
+    x = jnp.ones(shape, dtype)
+    for _ in range(4):
+        y, flat = f(x)
+        value = np.asarray(y)
+        assert value.dtype == y.dtype and value.shape == shape and value.tolist() == x.tolist()
+        assert not value.flags.writeable and not np.asarray(flat).flags.writeable
+        assert np.shares_memory(value, np.asarray(y)) or not value.size
+        with pytest.raises(ValueError, match="read-only"):
+            value[...] = 0
+
+
 def test_an_array_can_be_deleted_while_another_thread_waits_for_it_or_reads_it():
     run_python(
         "import threading, time\n"

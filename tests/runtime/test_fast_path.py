@@ -286,6 +286,40 @@ def test_calls_by_keyword_and_with_static_arguments_open_too():
     assert len(traced) == count
 
 
+@pytest.mark.parametrize("pattern", ["AAAA", "ABCD", "AB", "AAB", "AABB", "AAAAAAAB"])
+def test_the_signature_of_the_next_call_is_expected(pattern):
+    f = phalanx.jit(lambda x: x + 1)
+    arrays = {letter: jnp.ones(i + 1) for i, letter in enumerate("ABCD")}
+    tried = []
+    for letter in pattern * 4:
+        f(arrays[letter])
+
+    def record(frame, event, _):
+        if event == "call" and frame.f_code.co_filename == "<fast call>":
+            tried.append(frame)
+
+    sys.setprofile(record)
+    try:
+        for letter in pattern * 10:
+            f(arrays[letter])
+    finally:
+        sys.setprofile(None)
+    # One call each, and a second one at most where two signatures take turns after the same one.
+    failures = len(tried) - len(pattern) * 10
+    assert failures <= {"AAB": 20, "AABB": 40, "AAAAAAAB": 20}.get(pattern, 0)
+    assert all(np.array_equal(f(x), x + 1) for x in arrays.values())
+
+
+def test_more_signatures_than_are_remembered_give_right_results():
+    f = phalanx.jit(lambda x: x + 1)
+    for _ in range(3):
+        for n in range(1, 100):
+            assert f(np.ones(n, np.float32)).shape == (n,)
+    assert len(f._jit._next) <= 64 and len(f._jit._others) <= 64
+    f.clear_cache()
+    assert not f._jit._next and float(f(np.float32(1))) == 2
+
+
 def test_a_call_that_fails_after_opening_names_the_argument():
     f = phalanx.jit(lambda state, x: (state["w"] * x, x))
     state = {"w": jnp.ones(3)}

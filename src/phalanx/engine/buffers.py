@@ -26,12 +26,11 @@ from jaxlib._jax import (
     batched_device_put as _device_put,
 )
 from jaxlib.xla_client import HloSharding
-from numpy import asarray as as_numpy
 
 from phalanx.engine.cache import memoize
 from phalanx.engine.client import Device, DeviceList as DeviceList
 from phalanx.engine.interruptible_wait import interrupters, wait
-from phalanx.engine.runtime_errors import XlaRuntimeError, late_failures, raise_late_failure, unwrap_callback_error
+from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 from phalanx.engine.transfer_guard import to_transfer_error
 from phalanx.engine.unfinished_runs import all_finished
 
@@ -326,22 +325,6 @@ def to_host(buffer: Buffer) -> np.ndarray:
     except XlaRuntimeError as error:
         raise unwrap_callback_error(error) from None
     raise_late_failure()
-    return value
-
-
-def to_host_in_place(buffer: Buffer) -> np.ndarray:
-    """As `to_host` in two thirds of the time, for memory of the host and elements of a type of NumPy's own.
-
-    Raises:
-      XlaRuntimeError: the computation failed.
-    """
-    if interrupters:
-        return to_host(buffer)
-    # NumPy makes an array of one object of a buffer that it cannot read, such as a deleted or failed one.
-    buffer.block_until_ready()
-    value = as_numpy(buffer)
-    if value.dtype.hasobject or late_failures:
-        return to_host(buffer)
     return value
 
 

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any, Protocol, cast
 
 import numpy as np
+from numpy import asarray
 
 from phalanx.core import (
     UNVARYING,
@@ -40,6 +41,8 @@ from phalanx.engine import (
     traceback_filtering,
     unwrap_callback_error,
 )
+from phalanx.engine.interruptible_wait import interrupters
+from phalanx.engine.runtime_errors import late_failures
 from phalanx.runtime import in_flight
 from phalanx.runtime.layout import Format, Layout
 from phalanx.sharding import SingleDeviceSharding
@@ -79,15 +82,13 @@ class ArrayType:
       committed: whether the user chose the sharding, so that computations must stay on its devices.
       layout: the memory layout; None for the default one.
 
-    `has_plain_buffer` says whether the engine's buffer is on one device and has the elements of the array, and
-    `is_readable_in_place` whether NumPy can also read it where it is.
+    `has_plain_buffer` says whether the engine's buffer is on one device and has the elements of the array.
     """
 
-    __slots__ = ("__weakref__", "aval", "committed", "has_plain_buffer", "is_readable_in_place", "layout", "sharding")
+    __slots__ = ("__weakref__", "aval", "committed", "has_plain_buffer", "layout", "sharding")
 
     aval: ShapedArray
     has_plain_buffer: bool
-    is_readable_in_place: bool
     sharding: Any
     committed: bool
     layout: Layout | None
@@ -110,8 +111,6 @@ class ArrayType:
         self.aval, self.sharding, self.committed, self.layout = aval, sharding, committed, layout
         is_number = not isinstance(aval.dtype, dtypes.KeyDtype) and aval.dtype != dtypes.float0
         self.has_plain_buffer = is_number and sharding is not None and sharding.num_devices == 1
-        is_on_host = self.has_plain_buffer and sharding._device_assignment[0].platform == "cpu"
-        self.is_readable_in_place = is_on_host and aval.dtype.isbuiltin == 1
         return self
 
     @property
@@ -142,6 +141,26 @@ class BufferAval(ShapedArray):
         self = cast(BufferAval, cls._make(shape, dtype, False, None, UNVARYING))
         self.array_aval = array_aval
         return self
+
+
+# Stands for the value of an array that NumPy may read from its buffer. NumPy waits for the result, and makes an array
+# of one object of a failed one. But jaxlib ends the process where the memory of a result could not be allocated. So
+# only the results of programs whose results are all small are read like this.
+IN_PLACE: Any = object()
+_MAX_IN_PLACE_BYTES = 1 << 16
+_UNREADABLE = np.empty((), object)
+
+
+def initial_host_value(types: Sequence[ArrayType]) -> Any:
+    """The value of `Array._host` for new results of a program: `IN_PLACE` or None.
+
+    Args:
+      types: the types of all results of the program.
+    """
+    is_readable = all(t.has_plain_buffer and t.aval.dtype.isbuiltin == 1 for t in types)
+    if not is_readable or interrupters or any(t.sharding._device_assignment[0].platform != "cpu" for t in types):
+        return None
+    return IN_PLACE if sum([t.aval.size * t.aval.dtype.itemsize for t in types]) <= _MAX_IN_PLACE_BYTES else None
 
 
 class _ArrayMeta(type):
@@ -192,7 +211,7 @@ class Array(Operators, metaclass=_ArrayMeta):
     __slots__ = ("__weakref__", "_buffer", "_host", "_shards", "_type")
     _buffer: Any  # the engine's buffer
     _type: ArrayType
-    _host: np.ndarray | None  # the value, once it was read
+    _host: Any  # the value, once it was read; None or `IN_PLACE` before
 
     # `attrgetter` runs in C, which halves the time of these hot properties.
     aval = property(attrgetter("_type.aval"))
@@ -334,15 +353,13 @@ class Array(Operators, metaclass=_ArrayMeta):
     def _value(self) -> np.ndarray:
         """The value on the host: assembled from one replica, kept, read-only."""
         host = self._host
-        return host if host is not None else self._read()
+        return self._read() if host is None or host is IN_PLACE else host
 
     def _read(self) -> np.ndarray:
         """Read the value, and keep it."""
         try:
-            type = self._type
-            if type.has_plain_buffer:
-                read = buffers.to_host_in_place if type.is_readable_in_place else buffers.to_host
-                host = self._host = read(self._buffer)
+            if self._type.has_plain_buffer:
+                host = self._host = buffers.to_host(self._buffer)
                 return host
             if isinstance(self.dtype, dtypes.KeyDtype):
                 raise ArgumentTypeError(
@@ -416,7 +433,16 @@ class Array(Operators, metaclass=_ArrayMeta):
         # A boundary of the API without the call of `api_boundary`, which takes a tenth of the time of a read.
         try:
             value = self._host
-            if value is None:
+            if value is IN_PLACE:
+                try:
+                    value = asarray(self._buffer)
+                except Exception:
+                    value = _UNREADABLE
+                if value.base is None or late_failures:
+                    value = self._read()
+                else:
+                    self._host = value
+            elif value is None:
                 value = self._read()
             if dtype is not None and value.dtype != dtype:
                 if copy is False:

@@ -16,13 +16,14 @@ from typing import Any
 from phalanx.engine.cache import memoize
 from phalanx.engine.pytree import PyTreeDef, flatten, flatten_one_level
 from phalanx.engine.traceback_filtering import exclude_file
-from phalanx.runtime.array import Array, ArrayType
+from phalanx.runtime.array import Array, ArrayType, initial_host_value
 from phalanx.runtime.compiled_program import CompiledProgram
 from phalanx.runtime.host_arguments import HostArgument
 
 FastCall = Callable[[tuple, dict], Any]
 UNLIKE: Any = object()  # what such a function returns for arguments of another structure or type
 _LEAF = flatten(0)[1]
+_MAX_UNROLLED = 4  # results of which each is wrapped by separate statements
 _FILE = "<fast call>"
 exclude_file(_FILE)
 
@@ -118,20 +119,26 @@ class _Writer:
     def write_run(self, program: CompiledProgram, out_tree: PyTreeDef) -> None:
         """Write the part that runs the program and wraps its results."""
         run, handlers, types = program._run, program._handlers, program.out_types
+        host = self.constant(initial_host_value(types))
         self.lines.append(f" out = {self.constant(run)}(buffers).consume_with_handlers({self.constant(handlers)})")
         self.lines += [f" {give_back}({staged}, out)" for give_back, staged in self.taken]
         if out_tree == _LEAF:
-            self.lines += self.wrap("out[0]", self.constant(types[0]), " ")
+            self.lines += self.wrap("out[0]", self.constant(types[0]), host, " ")
             self.lines.append(" return array")
+            return
+        self.lines.append(" arrays = []")
+        if len(types) <= _MAX_UNROLLED:
+            for i, type in enumerate(types):
+                self.lines += [*self.wrap(f"out[{i}]", self.constant(type), host, " "), " arrays.append(array)"]
         else:
-            self.lines += [" arrays = []", f" for buffer, out_type in zip(out, {self.constant(types)}):"]
-            self.lines += [*self.wrap("buffer", "out_type", "  "), "  arrays.append(array)"]
-            self.lines.append(f" return {self.constant(out_tree.unflatten)}(arrays)")
+            self.lines.append(f" for buffer, out_type in zip(out, {self.constant(types)}):")
+            self.lines += [*self.wrap("buffer", "out_type", host, "  "), "  arrays.append(array)"]
+        self.lines.append(f" return {self.constant(out_tree.unflatten)}(arrays)")
 
     @staticmethod
-    def wrap(buffer: str, type: str, indent: str) -> list[str]:
-        """The code of `wrap_buffer`, without a call."""
-        lines = ("array = Array()", f"array._buffer = {buffer}", f"array._type = {type}", "array._host = None")
+    def wrap(buffer: str, type: str, host: str, indent: str) -> list[str]:
+        """The code of `wrap_buffer`, without a call; `host` is the first value of `Array._host`."""
+        lines = ("array = Array()", f"array._buffer = {buffer}", f"array._type = {type}", f"array._host = {host}")
         return [indent + line for line in lines]
 
     def node(self, name: str, kind: type, data: Any, count: int) -> list[str]:

@@ -63,6 +63,7 @@ _wrappers: LiveObjects[Jit] = LiveObjects()
 _type_of = operator.attrgetter("_type")
 # Compared with the context of a call by identity. None is no context, so the first call takes the slow path.
 _NO_HIT: tuple = None, None
+_MAX_SIGNATURES = 64  # of a function, after each of which another is expected
 DEFAULT_OPTIONS: dict[str, Any] = dict(
     in_shardings=UNSPECIFIED,
     out_shardings=UNSPECIFIED,
@@ -207,13 +208,16 @@ class Jit:
         self._name = function_name(fun)
         self._programs = _programs_of(fun, options) if type(self) is Jit else _Programs()
         self._calls, self._traces = self._programs.calls, self._programs.traces
-        self._last = [_NO_HIT]  # the most recent hit
-        self._next: Cache[Any, tuple] = Cache("spmd.jit_successors", 64)  # the hit that followed, by fast call
+        # The hit that is expected next, and the fast call that was last. Programs for several signatures tend to be
+        # called in turn: of two hits that followed a fast call lately, the last is expected, the other tried after it.
+        self._last: list[Any] = [_NO_HIT, None]
+        self._next: dict[fast_path.FastCall, tuple] = {}  # empty as long as all calls are alike
+        self._others: dict[fast_path.FastCall, tuple] = {}
 
     def function(self) -> Callable:
         """The callable for users: a Python function, because calling an object with `__call__` is slower."""
         # Local variables: reading them from the closure is faster than attributes of `self` or globals.
-        call_slowly, call_known, last, successors = self._call, self._call_known, self._last, self._next
+        call_slowly, call_known, last, following = self._call, self._call_known, self._last, self._next
         unlike = fast_path.UNLIKE
         # Also because a pickle by value, such as cloudpickle's, copies globals and refers to what a closure holds.
         state, current_scope, hide_frames = _GLOBALS
@@ -224,19 +228,16 @@ class Jit:
                 if state.trace is not None:
                     return call_slowly(args, kwargs)
                 # One read of a list element: another thread may replace the tuple, but never leaves it half written.
-                call_alike, context = last[0]
-                if current_scope().context is context:  # Most calls are like the one before.
+                call_alike, context = hit = last[0]
+                if current_scope().context is context:
                     try:
                         out = call_alike(args, kwargs)
-                        # Programs for several signatures tend to be called in turn.
-                        if out is unlike and (hit := successors.get(call_alike)) is not None and hit[1] is context:
-                            out = hit[0](args, kwargs)
-                            if out is not unlike:
-                                last[0] = hit
                     except Exception as error:
                         self._explain_failure(error, args, kwargs)
                         raise
                     if out is not unlike:
+                        if following:
+                            last[0], last[1] = following.get(call_alike, hit), call_alike
                         return out
                 return call_known(args, kwargs)
             except Exception as error:
@@ -248,7 +249,7 @@ class Jit:
         return mark_api_boundary(compiled)
 
     def __getstate__(self) -> dict:
-        self._last[0] = _NO_HIT  # in place, since the function for users holds the list as well
+        self._forget_calls()
         return vars(self)
 
     def __setstate__(self, attributes: dict) -> None:
@@ -269,19 +270,39 @@ class Jit:
             raise
 
     def _call_known(self, args: tuple, kwargs: dict) -> Any:
-        """A call that is not like the previous one, but perhaps like one before."""
-        hit = self._find(args, kwargs)
-        if hit is not None:
-            try:
-                out = hit[0](args, kwargs)
-            except Exception as error:
-                self._explain_failure(error, args, kwargs)
-                raise
-            if out is not fast_path.UNLIKE:
-                self._next[self._last[0][0]] = hit
-                self._last[0] = hit
-                return out
-        return self._call(args, kwargs)
+        """A call that is not like the expected one, but perhaps like one before."""
+        expected, before = self._last
+        hit = self._others.get(before)
+        out = fast_path.UNLIKE if hit is None else self._repeat(hit, args, kwargs)
+        if out is fast_path.UNLIKE:
+            hit = self._find(args, kwargs)
+            out = fast_path.UNLIKE if hit is None else self._repeat(hit, args, kwargs)
+        if hit is None or out is fast_path.UNLIKE:
+            return self._call(args, kwargs)
+        if before is not None and expected is not hit:
+            if len(self._next) >= _MAX_SIGNATURES:
+                self._next.clear()
+                self._others.clear()
+            self._next[before], self._others[before] = hit, expected
+            self._next.setdefault(hit[0], hit)  # Until it is known what follows, a call like it is expected.
+        self._last[:] = self._next.get(hit[0], hit), hit[0]
+        return out
+
+    def _repeat(self, hit: tuple[fast_path.FastCall, Any], args: tuple, kwargs: dict) -> Any:
+        """The result of a fast call; `UNLIKE` if it was made for other arguments, or another context."""
+        if hit[1] is not current_scope().context:
+            return fast_path.UNLIKE
+        try:
+            return hit[0](args, kwargs)
+        except Exception as error:
+            self._explain_failure(error, args, kwargs)
+            raise
+
+    def _forget_calls(self) -> None:
+        """Forget the fast calls, in place, since the function for users holds the lists as well."""
+        self._next.clear()
+        self._others.clear()
+        self._last[:] = _NO_HIT, None
 
     def _find(self, args: tuple, kwargs: dict) -> tuple[fast_path.FastCall, Any] | None:
         """The hit for the types of these arguments; None for the slow path."""
@@ -498,8 +519,7 @@ class Jit:
     def clear_cache(self) -> None:
         """Drop all traced and compiled programs of this function."""
         self._programs.clear()
-        self._next.clear()
-        self._last[0] = _NO_HIT
+        self._forget_calls()
 
     def _cache_size(self) -> int:
         return len(self._calls)
