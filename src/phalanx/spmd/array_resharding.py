@@ -359,7 +359,7 @@ def lay_out(x: Array, layout: Layout | None) -> Array:
     if held.layout == layout:
         return x
     wanted = ArrayType(held.aval, held.sharding, held.committed, layout)
-    return Array(_compile_lay_out(held, wanted)([x._live()])[0]._buffer, wanted)
+    return wrap_buffer(_compile_lay_out(held, wanted)([x._live()])[0]._buffer, wanted)
 
 
 @memoize("spmd.layout_programs", 1024)
