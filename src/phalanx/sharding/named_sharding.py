@@ -101,7 +101,8 @@ class NamedSharding(Sharding):
 
     @property
     def _internal_device_list(self) -> DeviceList:
-        return self._concrete_mesh.device_list
+        mesh = self.mesh  # jaxlib reads this three times for each transfer.
+        return mesh.device_list if type(mesh) is Mesh else self._concrete_mesh.device_list
 
     @property
     def _device_assignment(self) -> tuple[Device, ...]:
