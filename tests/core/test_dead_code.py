@@ -6,7 +6,7 @@ import weakref
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.core.jaxpr import dce_jaxpr, remove_dead_code
+from phalanx.core.jaxpr import cached_on_jaxpr, dce_jaxpr, remove_dead_code
 
 
 def operations(program):
@@ -17,6 +17,23 @@ def test_a_program_without_dead_code_stays_itself():
     program = phalanx.make_jaxpr(lambda x: lax.sin(x) * x)(1.0)
     assert remove_dead_code(program) is program
     assert dce_jaxpr(program, [True]) == (program, [True])
+
+
+def test_that_a_function_leaves_a_program_as_it_is_is_found_once():
+    calls = []
+
+    @cached_on_jaxpr
+    def leave(program):
+        calls.append(program)
+        return program
+
+    program = phalanx.make_jaxpr(lambda x: lax.sin(x) * x)(1.0)
+    assert leave(program) is leave(program) is program and len(calls) == 1
+    # A program that held itself would stay until the garbage collector runs.
+    found = weakref.ref(program)
+    calls.clear()
+    del program
+    assert found() is None
 
 
 def test_what_the_results_do_not_need_goes_and_unread_inputs_stay():

@@ -225,6 +225,9 @@ class Jaxpr:
 ClosedJaxpr = Jaxpr
 
 
+_UNCHANGED: Any = object()  # stands for the jaxpr itself in its cache
+
+
 def cached_on_jaxpr(make: Callable[P, R]) -> Callable[P, R]:
     """Cache the results of a function of a jaxpr and hashable arguments on the jaxpr; lists count as tuples."""
 
@@ -232,14 +235,17 @@ def cached_on_jaxpr(make: Callable[P, R]) -> Callable[P, R]:
     def kept(program: Any, *args: Any) -> Any:
         key = (make, *[tuple(x) if type(x) is list else x for x in args])
         try:
-            return program.cache[key]
+            known = program.cache[key]
         except KeyError:
             with preserve_wide_types(program):
                 found: Any = make(program, *args)  # type: ignore[call-arg]
             # A jaxpr that refers to itself would wait for the garbage collector.
             if (found[0] if type(found) is tuple else found) is not program:
                 program.cache[key] = found
+            elif found is program:
+                program.cache[key] = _UNCHANGED
             return found
+        return program if known is _UNCHANGED else known
 
     return kept  # type: ignore[return-value]
 

@@ -457,7 +457,7 @@ def bind_cond(
     # The choice by platform must be lowered, since a platform may have no branch.
     forwarded = _forwarded_operands(jaxprs, len(leaves)) if primitive is cond_p else [None] * len(first.jaxpr.outvars)
     kept = tuple([i is None for i in forwarded])
-    smaller = [_select_outputs(j, kept) for j in jaxprs]
+    smaller = jaxprs if all(kept) else [_select_outputs(j, kept) for j in jaxprs]
     # Without results and effects there is nothing to call.
     has_work = any(kept) or any(j.effects for j in smaller)
     computed = iter(bind_branches(primitive, number, smaller, [b.consts for b in bodies], leaves) if has_work else ())
@@ -486,7 +486,7 @@ def _returned_operands(branch: Jaxpr, count: int) -> list[int | None]:
 @cached_on_jaxpr
 def _select_outputs(jaxpr: Jaxpr, kept: Sequence[bool]) -> Jaxpr:
     """The jaxpr with some of its outputs."""
-    return jaxpr if all(kept) else jaxpr.replace(outvars=select_flagged(jaxpr.outvars, kept))
+    return jaxpr.replace(outvars=select_flagged(jaxpr.outvars, kept))
 
 
 def _promote_weak_results(jaxprs: Sequence[Jaxpr]) -> list[Jaxpr]:
