@@ -164,10 +164,7 @@ def test_an_array_of_more_bytes_than_xla_can_count_is_refused_with_the_users_lin
             "Mesh, argument devices: expected an array of devices, got one with np.int64(0).\n"
             "  Fix: pass np.array(phalanx.devices()).reshape((8,)), or make_mesh((8,), names).",
         ),
-        (
-            lambda: phalanx.named_scope(3).__enter__(),
-            "named_scope, argument name: expected a string, got 3.\n  Fix: pass '3'.",
-        ),
+        (lambda: phalanx.named_scope(3), "named_scope, argument name: expected a string, got 3.\n  Fix: pass '3'."),
         (
             lambda: lax.scan(lambda c, _: (c, None), 1.0, None, length=-2),
             "scan, argument length: expected a number of iterations of at least 0, got -2.\n"

@@ -8,6 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import export, lax, nn, random
+from phalanx.core.error_classes import ArgumentError
 from phalanx.export import SymbolicScope, deserialize, symbolic_args_specs, symbolic_shape
 
 
@@ -194,3 +195,13 @@ def test_empty_arrays_where_they_are_allowed():
     agrees(found, lambda x: (x.sum(), x * 2), array(0, 3))
     with pytest.raises(phalanx.errors.ShapeError, match="expected sizes with b >= 1, got b = 0 from dimension 0 of x"):
         exported(lambda x: x * 2, ["b, 3"]).call(array(0, 3))
+
+
+def test_a_constraint_on_a_variable_that_no_argument_has_is_refused():
+    shape = phalanx.ShapeDtypeStruct(export.symbolic_shape("m", constraints=["m >= m1"]), np.float32)
+    with pytest.raises(ArgumentError) as error:
+        export.export(phalanx.jit(lambda x: x))(shape)
+    assert str(error.value) == (
+        "export of <lambda>, constraint 'm >= m1': expected variables of the shapes of the arguments: m, got m1.\n"
+        "  Fix: correct the name, or give an argument a dimension of size m1."
+    )

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeAlias
 
 from phalanx.core.config import state
@@ -188,8 +189,7 @@ class enter_transform:
         state.scope = self.outer
 
 
-@contextlib.contextmanager
-def named_scope(name: str) -> Iterator[None]:
+def named_scope(name: str) -> AbstractContextManager[None]:
     """Name the operations of a block in profiles and compiled programs.
 
     Args:
@@ -210,6 +210,11 @@ def named_scope(name: str) -> Iterator[None]:
         raise ArgumentTypeError(
             "named_scope, argument name", expected="a string", got=repr(name), fix=f"pass {str(name)!r}"
         )
+    return _scope(name)
+
+
+@contextlib.contextmanager
+def _scope(name: str) -> Iterator[None]:
     before = state.scope
     state.scope = (*before, name)
     try:

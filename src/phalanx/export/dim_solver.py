@@ -73,6 +73,25 @@ class Solution(NamedTuple):
         return {str(e.size): shapes[e.argument][e.position] for e in self.equations}
 
 
+def check_constraint_variables(avals: Sequence[ShapedArray], solution: Solution, where: str) -> None:
+    """Check that constraints on variables of the inputs have no variable that the inputs lack: no call could check them.
+
+    Raises:
+      ArgumentError: a constraint has such a variable.
+    """
+    facts: list[Fact] = next((d.scope.facts for a in avals for d in a.shape if is_symbolic(d)), [])
+    known = solution.variables.keys()
+    for fact in facts:
+        unknown = sorted(fact.dim.variables - known)
+        if unknown and fact.dim.variables & known:
+            raise ArgumentError(
+                f"{where}, constraint {fact.text!r}",
+                expected=f"variables of the shapes of the arguments: {', '.join(sorted(known))}",
+                got=unknown[0],
+                fix=f"correct the name, or give an argument a dimension of size {unknown[0]}",
+            )
+
+
 def solve_inputs(avals: Sequence[ShapedArray], where: str, names: Callable[[int], str]) -> Solution:
     """Solve for the dimension variables in the types of inputs, with the constraints of their scope.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.core import Jaxpr, ShapedArray, Tracer, dce_jaxpr, dtypes, effects, leak_error
 from phalanx.engine import func, hlo, i64, ir, mlir, pause_collector, stablehlo
-from phalanx.export.dim_solver import Solution, solve_inputs
+from phalanx.export.dim_solver import Solution, check_constraint_variables, solve_inputs
 from phalanx.export.program_mesh import DeclaredMesh, read_mesh
 from phalanx.export.safety_checks import DisabledSafetyCheck, check_custom_calls
 from phalanx.lax.elementwise import emit_compare
@@ -79,6 +79,7 @@ def lower_portable(
     with pause_collector(), mlir.make_context(), ir.Location.unknown():
         # Before lowering, so that a variable without a defining argument is an error that names the arguments.
         solution = solve_inputs(program.in_avals, f"export of {name}", lambda i: names(kept[i]))
+        check_constraint_variables(program.in_avals, solution, f"export of {name}")
         variables = sorted(solution.variables)
         module = ModuleContext(
             _symbol(name), platforms, len(devices), variables=variables, is_portable=True, devices=devices
