@@ -466,7 +466,8 @@ class CompiledProgram:
         # and the memory of the executable, until the garbage collector runs. The module is not needed any more.
         self._program = weakref.ref(lowered.program)
         self.executable = executable
-        calls_python = bool(lowered.module.host_callbacks)
+        # A program read from a file has no module, and calls no Python.
+        calls_python = lowered.module is not None and bool(lowered.module.host_callbacks)
         self.lowered = dataclasses.replace(lowered, program=None, module=None)
         if any(layout is not None for side in lowered.layouts for layout in side):
             self.lowered = dataclasses.replace(self.lowered, layouts=self._chosen_layouts())

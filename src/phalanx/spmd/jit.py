@@ -17,9 +17,11 @@ from types import FunctionType
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from phalanx.core import (
+    ArgumentError,
     ArgumentTypeError,
     as_shape_struct,
     check_allowed,
+    check_function,
     check_jaxpr,
     check_ref_aliases,
     communication as communication_option,
@@ -640,16 +642,22 @@ def jit(
     )
     if fun is None:
         return lambda f: jit(f, **options)
-    if not callable(fun):
-        raise ArgumentTypeError(
-            "jit, argument fun",
-            expected="a function",
-            got=f"{fun!r} of type {type(fun).__name__}",
-            fix="call jit(f, ...) with the function first and options as keyword arguments",
+    check_function("jit, argument fun", fun)
+    if device is not None and backend is not None:
+        raise ArgumentError(
+            "jit, argument backend", expected="device or backend, not both", got=repr(backend), fix="leave backend out"
         )
-    if backend is not None and device is None:
+    if backend is not None:
         device = client.devices(backend)[0]
     if device is not None:
+        for name in ("in_shardings", "out_shardings"):
+            if options[name] not in (None, UNSPECIFIED):
+                raise ArgumentError(
+                    f"jit, argument {name}",
+                    expected="shardings, or a device or backend, not both",
+                    got=repr(options[name]),
+                    fix="leave device and backend out",
+                )
         options |= {"in_shardings": transfer.single_device_sharding(device), "moves_committed": True}
     return Jit(
         fun, Signature(fun, static_argnums, static_argnames, donate_argnums, donate_argnames), options
