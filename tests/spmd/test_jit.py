@@ -536,3 +536,11 @@ def test_cloudpickle_writes_compiled_functions_without_their_programs():
 def test_inline_takes_members_of_an_enum(inline, primitive):
     f = phalanx.jit(lambda x: x * 2, inline=phalanx.Inline[inline])
     assert [eqn.primitive.name for eqn in phalanx.make_jaxpr(lambda x: f(x))(1.0).eqns] == [primitive]
+
+
+def test_a_device_excludes_a_backend_and_shardings():
+    device = phalanx.devices()[0]
+    sharding = phalanx.sharding.SingleDeviceSharding(device)
+    for options in ({"backend": "cpu"}, {"in_shardings": sharding}, {"out_shardings": sharding}):
+        with pytest.raises(ArgumentError, match="not both"):
+            phalanx.jit(lambda x: x, device=device, **options)

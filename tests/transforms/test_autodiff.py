@@ -496,6 +496,6 @@ def test_generator_functions_are_refused():
     def generate(x):
         yield x
 
-    for transform in (phalanx.grad, phalanx.vmap, phalanx.make_jaxpr):
+    for transform in (phalanx.jit, phalanx.grad, phalanx.vmap, phalanx.make_jaxpr):
         with pytest.raises(ArgumentTypeError, match="generator function"):
             transform(generate)

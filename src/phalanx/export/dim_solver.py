@@ -74,7 +74,7 @@ class Solution(NamedTuple):
 
 
 def check_constraint_variables(avals: Sequence[ShapedArray], solution: Solution, where: str) -> None:
-    """Check that constraints on variables of the inputs have no variable that the inputs lack: no call could check them.
+    """Check that constraints on sizes of the inputs have no variable that the inputs lack: no call could check it.
 
     Raises:
       ArgumentError: a constraint has such a variable.
