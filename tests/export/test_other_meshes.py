@@ -116,6 +116,13 @@ def test_an_artifact_sends_no_more_than_a_program_that_is_compiled_for_the_mesh(
         assert collectives(phalanx.jit(found.call), x).bytes <= collectives(phalanx.jit(function), x).bytes, sizes
 
 
+def test_a_composite_operation_is_called_on_rows_that_do_not_divide():
+    program = phalanx.jit(lambda x: lax.top_k(x[::-1], 2)[0], in_shardings=NamedSharding(MESH, P("data")))
+    found = deserialize(export.export(program)(X[:11]).serialize())
+    x = phalanx.device_put(X[:11], NamedSharding(auto_mesh((8, 1), ("data", "model")), P("data")))
+    np.testing.assert_array_equal(found.call(x), np.sort(X[:11])[::-1, :-3:-1])
+
+
 @pytest.mark.parametrize("sizes", [(3, 2), (8, 1), (2, 4)])
 def test_sizes_need_not_divide_the_arrays(found, sizes):
     mesh = auto_mesh(sizes, ("data", "model"), devices=phalanx.devices()[: np.prod(sizes)])

@@ -80,7 +80,7 @@ def _lower_block(outer: LoweringContext, block: ir.Block, functions: dict[str, i
     """Lower the operations of a block again, and of functions that it calls first."""
     ctx = LoweringContext(outer.module)  # its constants are those of the block
     ctx.eqn = outer.eqn
-    for op in list(block.operations):
+    for op in [view.operation for view in block.operations]:  # the `name` of a composite's view is its attribute
         if op.name == "sdy.sharding_constraint":
             _state_sharding(ctx, op.results[0], _read_sharding(mesh, op.attributes["sharding"]))
         elif op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
