@@ -34,7 +34,7 @@ from phalanx.nnx.transforms.lifting import (
 from phalanx.nnx.transforms.state_axes import InputPrefix, get_output_prefixes, place_variables
 from phalanx.nnx.transforms.user_functions import check_unbound, insert_static
 from phalanx.nnx.variable import Static, Variable, _set_value
-from phalanx.runtime import Array, CompiledCall, concrete_type, explain_failure, transfer_arguments
+from phalanx.runtime import Array, CompiledCall, concrete_type, explain_failure, transfer_arguments, wrap_buffer
 from phalanx.spmd import jit as plain_jit
 from phalanx.spmd.call_arguments import Signature
 from phalanx.tree import PyTreeDef, tree_flatten, tree_map, tree_structure
@@ -263,7 +263,7 @@ class LiftedJit:
 
     def function(self) -> Callable:  # noqa: C901 - the fast path is one function, since every call in it costs time
         """The callable for users."""
-        calls, call_slow_path, wrap = self._calls, self._call, Array
+        calls, call_slow_path, wrap = self._calls, self._call, wrap_buffer
         is_plain, take_statics = self._statics.is_plain, self._take_statics
         # The previous call: types, key, context and cache entry.
         last: tuple = ((), None, None, ())
