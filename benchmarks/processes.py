@@ -1,6 +1,8 @@
 """Programs over several processes: what the watch for failures costs beside the peer's own runtime.
 
 Both systems run in the same two processes, in alternation, so that load and the placement of threads affect both alike.
+Each process has one device and is bound to a core: with more devices, the threads of XLA take turns, and calls of
+either system take 0.4 to 4 ms.
 The floor is jaxlib's run of the program and jaxlib's wait for it, in Phalanx's part of these processes: no launch is
 counted, and nothing could interrupt it.
 """
@@ -19,7 +21,7 @@ from benchmarks.harness import ENGINE, Clocked, Row, bench
 
 _SYSTEMS = ("phalanx", "jax")
 
-CALLS = Row("compiled call with 8 arrays over two processes of 2 CPU devices")
+CALLS = Row("compiled call with 8 arrays over two processes of one CPU device, each on a core of its own")
 
 # Reads "system number_of_calls collectives" and prints the seconds of the fastest of several batches, per call. Calls
 # with collectives are awaited one by one: JAX does not bound the programs under way, and some batches of it never end.
@@ -27,6 +29,9 @@ _PROCESS = """
 import functools, importlib, os, sys, time
 import numpy as np
 number, addresses = int(sys.argv[1]), dict(zip(sys.argv[2::2], sys.argv[3::2]))
+if hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[number % len(cores)]})
 start = {}
 for system, address in addresses.items():
     xp = importlib.import_module(system)
@@ -71,7 +76,7 @@ class _Pair:
 
     def __init__(self) -> None:
         addresses = [word for system in _SYSTEMS for word in (system, _unused_address())]
-        environment = os.environ | {f"{system.upper()}_NUM_CPU_DEVICES": "2" for system in _SYSTEMS}
+        environment = os.environ | {f"{system.upper()}_NUM_CPU_DEVICES": "1" for system in _SYSTEMS}
         self._processes = [
             subprocess.Popen(
                 [sys.executable, "-c", _PROCESS, str(number), *addresses],
@@ -120,7 +125,7 @@ _pair = functools.cache(_Pair)  # one for both systems
 
 def _time_calls(system: str, collectives: int) -> Clocked:
     pair = _pair()
-    return Clocked(lambda: pair.time_calls(system, 10 if collectives else 300, collectives))
+    return Clocked(lambda: pair.time_calls(system, 100 if collectives else 300, collectives))
 
 
 @bench(

@@ -20,7 +20,7 @@ def test_the_hash_of_launches_does_not_depend_on_when_they_are_numbered():
     assert len({launch.rolling for launch in last}) == len(last) == 32
 
 
-def test_time_counts_as_stuck_once_others_wait_and_a_stop_only_after_the_process_has_gone_on():
+def test_time_counts_as_stuck_once_others_wait_and_a_stop_never():
     seen, record = _Seen(0.0), {"state": "running", "launches": {"all": [[2, 7, "step"]]}}
     seen.update(record | {"sequence": 1}, 1.0)
     seen.update(record | {"sequence": 2}, 9.0)  # It has compiled for 8 s; others wait since then.
@@ -28,7 +28,10 @@ def test_time_counts_as_stuck_once_others_wait_and_a_stop_only_after_the_process
     seen.update(record | {"sequence": 2}, 20.0)  # It was stopped.
     assert seen.unmoved("all", since=9.0) == 0
     seen.update(record | {"sequence": 3}, 21.0)
-    assert seen.unmoved("all", since=9.0) == 12
+    assert seen.unmoved("all", since=9.0) == 0
+    assert seen.unmoved("all", since=15.0) == 0  # The wait began during the stop.
+    seen.update(record | {"sequence": 4}, 22.0)
+    assert seen.unmoved("all", since=9.0) == 1
 
 
 def test_the_place_of_a_process_is_a_line_of_its_program_also_inside_numpy_and_the_standard_library():

@@ -531,17 +531,21 @@ class _Seen:
         self._sequence = -1
         self._launches: dict[str, Any] = {}
         self._moved: dict[str, float] = {}  # of each group of processes
+        self._silences: collections.deque[tuple[float, float]] = collections.deque(maxlen=_NUM_KEPT)
 
     def update(self, record: Mapping[str, Any], now: float) -> None:
         if record["sequence"] != self._sequence:
+            if now - self.fresh > 2 * _MAX_PERIOD:
+                self._silences.append((self.fresh, now))
             self._sequence, self.fresh, self.state = record["sequence"], now, record["state"]
         for group, launches in record["launches"].items():
             if launches != self._launches.get(group):
                 self._launches[group], self._moved[group] = launches, now
 
     def unmoved(self, group: str, since: float) -> float:
-        """The seconds after a time for which the process has been alive without a launch in a group."""
-        return self.fresh - max(self._moved.get(group, self._start), since)
+        """The seconds after a time for which the process has been alive, not stopped, without a launch in a group."""
+        begin = max(self._moved.get(group, self._start), since)
+        return self.fresh - begin - sum(end - max(start, begin) for start, end in self._silences if end > begin)
 
 
 def _find_place(frame: FrameType | None) -> str:

@@ -107,8 +107,10 @@ def _wait_for_oldest(count: int) -> None:
 
 
 def _remove(run: Run) -> None:
-    with contextlib.suppress(ValueError):  # another thread has removed it
+    try:  # A call over processes pays for each step here, and `contextlib.suppress` takes more.
         _Runs.unfinished.remove(run)
+    except ValueError:  # another thread has removed it
+        pass
 
 
 def abandon() -> None:

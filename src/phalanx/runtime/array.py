@@ -675,5 +675,10 @@ def block_until_ready(x: Any) -> Any:
       >>> phalanx.block_until_ready({"a": jnp.ones(2)})["a"].shape
       (2,)
     """
-    buffers.block_until_ready([leaf._live() for leaf in tree_leaves(x) if type(leaf) is Array])
+    arrays = [leaf for leaf in tree_leaves(x) if type(leaf) is Array]
+    held = [array._buffer for array in arrays]
+    if buffers.any_is_deleted(held):
+        for array in arrays:
+            array._live()
+    buffers.block_until_ready(held)
     return x
