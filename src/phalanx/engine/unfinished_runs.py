@@ -26,12 +26,13 @@ class Run:
     Args:
       results: jaxlib's results, with tokens.
       number: the number of a result that is ready only when the run is finished; None if there is none.
+      calls_python: whether the program calls Python functions.
     """
 
-    __slots__ = ("_number", "_result", "_results", "token")
+    __slots__ = ("_number", "_result", "_results", "calls_python", "token")
 
-    def __init__(self, results: Any, number: int | None):
-        self._results, self._number = results, number
+    def __init__(self, results: Any, number: int | None, calls_python: bool = False):
+        self._results, self._number, self.calls_python = results, number, calls_python
         self._result: Callable[[], Any] = _no_result
         self.token = results.consume_token()
 
@@ -61,9 +62,9 @@ class _Runs:
     has_others = False
 
 
-def start(run: Callable, arguments: list, number: int | None) -> Run:
+def start(run: Callable, arguments: list, number: int | None, calls_python: bool = False) -> Run:
     """Start a run; the arguments are as for `Run`."""
-    started = Run(run(arguments, True), number)
+    started = Run(run(arguments, True), number, calls_python)
     _Runs.unfinished.append(started)
     return started
 
@@ -88,17 +89,17 @@ def all_finished() -> bool:
 def make_room() -> None:
     """If there are many unfinished runs, wait for the older half of them, so that only one call in many has to wait."""
     if len(_Runs.unfinished) >= _MAX_UNFINISHED:
-        wait(functools.partial(_wait_for_oldest, _MAX_UNFINISHED // 2))
+        wait(functools.partial(_wait_for, list(_Runs.unfinished)[: _MAX_UNFINISHED // 2]))
 
 
-def wait_for_added() -> None:
-    """Wait for the runs that were added, also by callbacks of these."""
-    while count := len(_Runs.unfinished):
-        wait(functools.partial(_wait_for_oldest, count))
+def wait_for_callers() -> None:
+    """Wait for the runs that call Python, and for those that their callbacks start."""
+    while callers := [run for run in list(_Runs.unfinished) if run.calls_python]:
+        wait(functools.partial(_wait_for, callers))
 
 
-def _wait_for_oldest(count: int) -> None:
-    for run in list(_Runs.unfinished)[:count]:
+def _wait_for(runs: Sequence[Run]) -> None:
+    for run in runs:
         # The failure of a run is raised where its results are read, or by `effects_barrier`.
         with contextlib.suppress(XlaRuntimeError):
             run.token.block_until_ready()

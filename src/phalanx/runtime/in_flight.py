@@ -61,7 +61,7 @@ def limit_in_flight(
     """
 
     def start(arguments: list) -> unfinished_runs.Run:
-        return unfinished_runs.start(run, arguments, number)
+        return unfinished_runs.start(run, arguments, number, calls_python)
 
     def make_room_and_start(arguments: list) -> unfinished_runs.Run:
         unfinished_runs.make_room()
@@ -86,7 +86,7 @@ def limit_in_flight(
         if has_effects:
             add_token(started.token)
         if _is_ending:
-            unfinished_runs.wait_for_added()
+            unfinished_runs.wait_for_callers()
         return started
 
     return run_limited
@@ -154,18 +154,18 @@ def effects_barrier() -> None:
 
 
 def finish_runs() -> None:
-    """Wait for all runs of programs with effects or collectives, and show exceptions of callbacks as uncaught ones."""
+    """Wait for all runs with effects or calls of Python, and show exceptions of callbacks as uncaught ones."""
     try:
         effects_barrier()
     except Exception as error:
         hide_frames(error)
         sys.excepthook(type(error), error, error.__traceback__)
-    unfinished_runs.wait_for_added()
+    unfinished_runs.wait_for_callers()
 
 
 @atexit.register
 def _finish_runs_at_exit() -> None:
-    """Wait for all runs and let no other thread start one: those that call Python while it ends abort the process."""
+    """Wait for runs that call Python, and let no other thread start one: they abort the process while Python ends."""
     global _is_ending
     if not client.is_forked():  # which has the runs, but not the threads that finish them
         _start_lock.acquire()
