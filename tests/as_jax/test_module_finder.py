@@ -286,7 +286,8 @@ def test_flax_nnx_is_served_on_request_and_the_rest_of_flax_is_not(fake_flax):
     assert done.stderr == "" and done.stdout == "the real flax True phalanx.nnx\n"
 
 
-def test_flax_is_served_where_it_is_not_installed():
+@pytest.mark.parametrize("options", [(), ("--nnx",)])
+def test_flax_is_served_where_it_is_not_installed(options):
     code = """
 import importlib.machinery
 find, importlib.machinery.PathFinder.find_spec = importlib.machinery.PathFinder.find_spec, None
@@ -304,7 +305,7 @@ try:
 except ModuleNotFoundError as error:
     print(error.name)
 """
-    done = run("-m", "phalanx", "run", "--nnx", "-c", code)
+    done = run("-m", "phalanx", "run", *options, "-c", code)
     assert done.stderr == "" and done.stdout == "phalanx.nnx True True TrainState\nflax.linen\n"
 
 

@@ -30,8 +30,8 @@ def install(*, flax_nnx: bool = False) -> None:
     serves the same names there, under `multiprocessing`'s spawn as under `subprocess`.
 
     Args:
-      flax_nnx: serve `import flax.nnx` from `phalanx.nnx`, too. The rest of Flax is the real one if it is installed,
-        and `phalanx.flax` otherwise.
+      flax_nnx: serve `import flax.nnx` from `phalanx.nnx` even if Flax is installed; the rest of Flax is the real one.
+        Where it is not installed, `flax.nnx` and what `phalanx.flax` has are always served.
 
     Raises:
       ImportOrderError: the real package has been imported in this process already.
@@ -58,7 +58,7 @@ def install(*, flax_nnx: bool = False) -> None:
         finder = ModuleFinder()
         sys.meta_path.insert(0, finder)
     finder.trees |= trees
-    finder.fallbacks |= {"flax": "phalanx.flax"} if flax_nnx else {}
+    finder.fallbacks["flax"] = {"flax": "phalanx.flax", "flax.nnx": "phalanx.nnx"}
     os.environ[_SERVED] = ",".join(finder.trees)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if _STARTUP not in paths:

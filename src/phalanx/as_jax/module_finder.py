@@ -116,13 +116,13 @@ class ModuleFinder(DistributionFinder):
 
     Attributes:
       trees: the root of each served tree, such as `jax`, and the module of Phalanx that it shows.
-      fallbacks: the same of trees that are served only if the real package is not installed.
+      fallbacks: for each package that is served only if the real one is not installed, its trees.
       missing: the names that were asked for in vain, each with the modules that asked.
     """
 
     def __init__(self) -> None:
         self.trees: dict[str, str] = {}
-        self.fallbacks: dict[str, str] = {}
+        self.fallbacks: dict[str, dict[str, str]] = {}
         self.missing: dict[str, set[str]] = {}
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
@@ -142,7 +142,7 @@ class ModuleFinder(DistributionFinder):
           The spec, or None if the module does not belong to a served tree, or if Phalanx does not have it.
         """
         if fullname in self.fallbacks and fullname not in self.trees and PathFinder.find_spec(fullname) is None:
-            self.trees[fullname] = self.fallbacks[fullname]
+            self.trees |= self.fallbacks[fullname]
         if not self._serves(fullname):
             return None
         source = self.trees.get(fullname) or _SHOWN.get(fullname)

@@ -80,7 +80,7 @@ def _make_parser() -> argparse.ArgumentParser:
         usage="phalanx run [--nnx] [--report] (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]",
         description="Run a program that was written for JAX, unmodified: its `import jax` finds Phalanx.",
     )
-    parser.add_argument("--nnx", action="store_true", help="serve flax.nnx from phalanx.nnx, too")
+    parser.add_argument("--nnx", action="store_true", help="serve flax.nnx from phalanx.nnx even if Flax is installed")
     parser.add_argument("--report", action="store_true", help="list the names of JAX that were not found, at exit")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("script", nargs="?", metavar="SCRIPT", help="a file, or a directory with a __main__.py")

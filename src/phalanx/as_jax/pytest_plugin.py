@@ -17,7 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Serve `import jax` from now on, and declare the options."""
     as_jax.install()
     group = parser.getgroup("phalanx", "tests written for JAX, on Phalanx")
-    group.addoption("--nnx", action="store_true", help="serve flax.nnx from phalanx.nnx, too")
+    group.addoption("--nnx", action="store_true", help="serve flax.nnx from phalanx.nnx even if Flax is installed")
     group.addoption("--report", action="store_true", help="list the names of JAX that were not found")
 
 
