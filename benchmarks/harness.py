@@ -264,6 +264,7 @@ class Sampler:
         """Measure once, in the workload's unit."""
         if isinstance(self.subject, Value):
             return float(self.subject.number)
+        _set_tracebacks(self.system)
         if isinstance(self.subject, Clocked):
             return self.subject.measure() * UNITS[self.unit]
         if isinstance(self.subject, Script):
@@ -273,6 +274,16 @@ class Sampler:
             return (float(output.split()[-1]) if self.subject.prints else seconds) * UNITS[self.unit]
         gc.collect()
         return self._time() / self.subject.ops * UNITS[self.unit.partition("/")[0]]
+
+
+def _set_tracebacks(system: str) -> None:
+    """Let the engine take the tracebacks that it takes where the system is the only one in the process.
+
+    With jax in the process, Phalanx leaves them on. Alone, it turns them off but for tracing, where it turns them on.
+    """
+    from jaxlib import _jax
+
+    _jax.set_tracebacks_enabled(system == "jax")
 
 
 def _wait(system: str, result: Any) -> None:
