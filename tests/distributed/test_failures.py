@@ -13,6 +13,7 @@ from tests.distributed import failing_sequence
 from tests.distributed.process_group import free_address, launch
 
 PROGRAM = Path(__file__).with_name("failing_program.py")
+DELETED = Path(__file__).with_name("deleted_argument.py")
 PATIENT = 60.0  # a heartbeat timeout that no process of a busy machine misses
 LATE = 30.0  # seconds that an idle machine does not need
 
@@ -141,6 +142,14 @@ def test_a_process_inside_a_tiny_program_on_its_only_device_prints_the_failure_a
     assert re.search(rf"^\[1\] It ended this process, which was at {HERE} \(\w+\), inside jaxlib\.$", output, re.M), (
         output
     )
+
+
+def test_a_process_whose_argument_was_deleted_raises_and_may_go_on():
+    done = launch(["-n", 2, "--devices", 1], [DELETED])
+    expected = "f, argument x: expected an array with live buffers, got f32[2], deleted or donated."
+    lines = [line for line in done.stdout.splitlines() if "Gloo" not in line]
+    assert sorted(lines) == ["[0] [2.0]", f"[0] {expected}", "[1] [2.0]"], done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_processes_form_another_program_after_the_loss_of_the_service(runs):

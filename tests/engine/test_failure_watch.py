@@ -4,6 +4,7 @@ import json
 import sys
 
 import numpy as np
+import pytest
 
 from phalanx.engine.failure_watch import _find_place, _Group, _Seen
 
@@ -18,6 +19,18 @@ def test_the_hash_of_launches_does_not_depend_on_when_they_are_numbered():
     assert at_once.launches == last
     assert [(launch.number, launch.name) for launch in last[-2:]] == [(99, "step 98"), (100, "step 99")]
     assert len({launch.rolling for launch in last}) == len(last) == 32
+
+
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_a_launch_that_jaxlib_refuses_is_not_counted(is_numbered):
+    group = _Group("all")
+    group.begun.append(("step", b"1"))
+    before = group.launches
+    group.begun.append(("refused", b"2"))
+    if is_numbered:
+        assert group.launches[-1].name == "refused"
+    assert group.retract() == is_numbered
+    assert group.launches == before
 
 
 def test_time_counts_as_stuck_once_others_wait_and_a_stop_never():

@@ -18,18 +18,11 @@ class Result:
         return self.ready
 
 
-class Results:
-    """The results of a run, as jaxlib's are; records whose token is awaited."""
+class Token:
+    """The token of a run, as jaxlib's are; records that it is awaited."""
 
     def __init__(self, awaited):
-        self.awaited, self.results = awaited, [Result(), Result()]
-
-    def consume_token(self):
-        return self
-
-    def consume_with_handlers(self, handlers):
-        found, self.results = self.results, None
-        return found
+        self.awaited = awaited
 
     def block_until_ready(self):
         self.awaited.append(self)
@@ -37,28 +30,33 @@ class Results:
 
 @pytest.fixture
 def start(monkeypatch):
+    """A function that adds a run and returns its result."""
     monkeypatch.setattr(unfinished_runs._Runs, "unfinished", type(unfinished_runs._Runs.unfinished)())
     monkeypatch.setattr(unfinished_runs._Runs, "has_others", False)
-    return lambda awaited, number=0: unfinished_runs.start(lambda arguments, _: Results(awaited), [], number)
+
+    def add(awaited, has_result=True):
+        result = Result()
+        unfinished_runs.add(unfinished_runs.Run(Token(awaited), result if has_result else None))
+        return result
+
+    return add
 
 
 def test_a_run_is_finished_when_its_result_is_ready(start):
     assert unfinished_runs.all_finished()
-    first, second = (start([]).consume_with_handlers([])[0] for _ in range(2))
+    first, second = start([]), start([])
     second.ready = True
     assert not unfinished_runs.all_finished()
     first.ready = True
     assert unfinished_runs.all_finished() and not unfinished_runs._Runs.unfinished
 
 
-@pytest.mark.parametrize("lose", ["deleted", "dropped", "without a result", "not consumed", "not counted"])
+@pytest.mark.parametrize("lose", ["deleted", "dropped", "without a result", "not counted"])
 def test_a_run_whose_result_tells_nothing_counts_as_unfinished(lose, start):
-    run = start([], None if lose == "without a result" else 0)
-    found = [] if lose == "not consumed" else run.consume_with_handlers([])
-    for result in found:
-        result.ready, result.deleted = True, lose == "deleted"
+    result = start([], has_result=lose != "without a result")
+    result.ready, result.deleted = True, lose == "deleted"
     if lose == "dropped":
-        found = result = None
+        result = None
     if lose == "not counted":
         unfinished_runs.start_others()
     assert not unfinished_runs.all_finished()

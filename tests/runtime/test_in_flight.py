@@ -131,16 +131,36 @@ def test_a_launch_is_handed_over_only_while_an_earlier_run_may_go_on(monkeypatch
             return self.ready
 
     def watch(run, may_block=False):
-        return lambda arguments: handed_over.append(may_block) or run(arguments)
+        return lambda *arguments: handed_over.append(may_block) or run(*arguments)
 
     monkeypatch.setattr(unfinished_runs._Runs, "unfinished", type(unfinished_runs._Runs.unfinished)())
     handed_over = []
-    run = in_flight.limit_in_flight(lambda arguments, with_tokens: Results(), False, False, 0, watch)
-    results = [run([]).consume_with_handlers([])[0] for _ in range(2)]
+    run = in_flight.limit_in_flight(lambda arguments, with_tokens: Results(), [], False, False, 0, watch)
+    results = [run([])[0] for _ in range(2)]
     for result in results:
         result.ready = True
     run([])
     assert handed_over == [False, True, False]
+
+
+def test_a_run_that_is_finished_when_its_launch_returns_is_not_counted(monkeypatch):
+    class Result:
+        def __init__(self, ready):
+            self.is_ready, self.is_deleted = lambda: ready, lambda: False
+
+    class Results:
+        def __init__(self, ready):
+            self.consume_with_handlers = lambda handlers: [Result(ready)]
+            self.consume_token = lambda: None
+
+    monkeypatch.setattr(unfinished_runs._Runs, "unfinished", type(unfinished_runs._Runs.unfinished)())
+    starts = lambda ready, number=0: in_flight.limit_in_flight(
+        lambda arguments, with_tokens: Results(ready), [], False, False, number, lambda run, may_block=False: run
+    )
+    starts(True)([])  # Its result is dropped, and would tell nothing later.
+    assert not unfinished_runs._Runs.unfinished
+    kept = starts(False)([]), starts(True, None)([])
+    assert len(unfinished_runs._Runs.unfinished) == len(kept)
 
 
 _AT_EXIT = """

@@ -30,7 +30,7 @@ from jaxlib.xla_client import HloSharding
 from phalanx.engine.cache import memoize
 from phalanx.engine.client import Device, DeviceList as DeviceList
 from phalanx.engine.interruptible_wait import interrupters, wait
-from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
+from phalanx.engine.runtime_errors import XlaRuntimeError, late_failures, raise_late_failure, unwrap_callback_error
 from phalanx.engine.transfer_guard import to_transfer_error
 from phalanx.engine.unfinished_runs import all_finished
 
@@ -406,7 +406,8 @@ def block_until_ready(buffers: Sequence[Buffer]) -> None:
             _jax.batched_block_until_ready(buffers)
     except XlaRuntimeError as error:
         raise unwrap_callback_error(error) from None
-    raise_late_failure()
+    if late_failures:
+        raise_late_failure()
 
 
 def copy_to_host_async(buffer: Buffer) -> None:

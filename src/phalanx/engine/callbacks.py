@@ -29,12 +29,12 @@ class CallbackResultError(PhalanxError, ValueError, RuntimeError):
 
 
 _INSPECTION = "InspectSharding"
-_thread = threading.local()  # `is_calling` is true while a compiled program calls Python on the thread
+calling_threads: set[int] = set()  # on which compiled programs call Python
 
 
 def in_callback() -> bool:
     """Whether this thread runs a Python function that a compiled program called."""
-    return getattr(_thread, "is_calling", False)
+    return threading.get_ident() in calling_threads
 
 
 def host_function(
@@ -56,7 +56,8 @@ def host_function(
     """
 
     def call(*operands: Any) -> tuple:
-        was_calling, _thread.is_calling = in_callback(), True
+        was_calling = in_callback()
+        calling_threads.add(threading.get_ident())
         try:
             # Copies: the memory of the operands belongs to XLA and is reused after the call.
             checked = check_results(name, function(*[np.array(operand) for operand in operands]), results)
@@ -68,7 +69,8 @@ def host_function(
             keep_late_failure(error)
             checked = [_make_invalid(result) for result in results]
         finally:
-            _thread.is_calling = was_calling
+            if not was_calling:
+                calling_threads.discard(threading.get_ident())
         return tuple(map(_to_wide, checked))
 
     return call

@@ -45,6 +45,8 @@ _LOST_SERVICE_TEXTS = "a lost connection to it", "hold the coordination service,
 # Texts of errors that come from a connection to another process, not from this process's own computation.
 _CONNECTION_ERROR = re.compile(r"gloo|peer|connect|socket|broken pipe|timed out|collective", re.IGNORECASE)
 
+_REFUSED = "INVALID_ARGUMENT"  # Jaxlib has not begun to run the program, as for an argument that was deleted.
+
 _NUM_KEPT = 32  # launches in a record
 
 logger = logging.getLogger("phalanx")
@@ -99,6 +101,11 @@ class _Group:
         self.failure: dict[str, Any] | None = None  # of a process without which the others go on
         self._numbered = collections.deque([_START], _NUM_KEPT)
         self._lock = threading.Lock()
+
+    def retract(self) -> bool:
+        """Forget the last launch; returns whether it had been numbered, and others may have heard of it."""
+        with self._lock:
+            return (self.begun or self._numbered).pop()[0] == self._numbered[-1].number + 1
 
     @property
     def launches(self) -> list[_Launch]:
@@ -199,7 +206,7 @@ class FailureWatch:
         launch_of_program, is_compared = (name, fingerprint.encode()), False
 
         # `begin`, without what takes time: this runs at each call.
-        def launch(*arguments: Any) -> Any:
+        def launch(arguments: list, with_tokens: bool = False) -> Any:
             nonlocal is_compared
             if self._failure is not None or group.failure is not None:
                 self.check(group.name)
@@ -210,10 +217,15 @@ class FailureWatch:
                 is_compared = True
             try:
                 if may_block:
-                    return self._interrupter.wait(functools.partial(run, *arguments))
-                return run(*arguments)
+                    return self._interrupter.wait(functools.partial(run, arguments, with_tokens))
+                return run(arguments, with_tokens)
             except XlaRuntimeError as error:
-                raise self.explain(error) from error
+                if not str(error).startswith(_REFUSED):
+                    raise self.explain(error) from error
+                if group.retract():
+                    with contextlib.suppress(XlaRuntimeError):
+                        self._publish()
+                raise
 
         return launch
 

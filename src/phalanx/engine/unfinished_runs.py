@@ -2,7 +2,8 @@
 
 While there is none, a launch of such a program does not block, and no wait for results depends on another process.
 jaxlib tells whether an array is ready, but not whether the token of a run is: the last run counts as finished when one
-of its results is ready, the others when their tokens have been awaited. `runtime.in_flight` adds the runs.
+of its results is ready, the others when their tokens have been awaited. `runtime.in_flight` adds the runs that are not
+finished when their launch returns; most of those that take one device of each process are.
 """
 
 from __future__ import annotations
@@ -21,28 +22,19 @@ _MAX_UNFINISHED = 16
 
 
 class Run:
-    """A run, to be used as jaxlib's results of it.
+    """A run that was not finished when its launch returned.
 
     Args:
-      results: jaxlib's results, with tokens.
-      number: the number of a result that is ready only when the run is finished; None if there is none.
+      token: jaxlib's token of it.
+      result: a result that is ready only when the run is finished; None if there is none.
       calls_python: whether the program calls Python functions.
     """
 
-    __slots__ = ("_number", "_result", "_results", "calls_python", "token")
+    __slots__ = ("_result", "calls_python", "token")
 
-    def __init__(self, results: Any, number: int | None, calls_python: bool = False):
-        self._results, self._number, self.calls_python = results, number, calls_python
-        self._result: Callable[[], Any] = _no_result
-        self.token = results.consume_token()
-
-    def consume_with_handlers(self, handlers: Sequence[Any]) -> list[Any]:
-        """As the function of jaxlib's results."""
-        found = self._results.consume_with_handlers(handlers)
-        self._results = None
-        if self._number is not None:
-            self._result = weakref.ref(found[self._number])
-        return found
+    def __init__(self, token: Any, result: Any, calls_python: bool = False):
+        self.token, self.calls_python = token, calls_python
+        self._result: Callable[[], Any] = _no_result if result is None else weakref.ref(result)
 
     @property
     def is_finished(self) -> bool:
@@ -62,11 +54,9 @@ class _Runs:
     has_others = False
 
 
-def start(run: Callable, arguments: list, number: int | None, calls_python: bool = False) -> Run:
-    """Start a run; the arguments are as for `Run`."""
-    started = Run(run(arguments, True), number, calls_python)
-    _Runs.unfinished.append(started)
-    return started
+def add(run: Run) -> None:
+    """Count a run, the last one so far."""
+    _Runs.unfinished.append(run)
 
 
 def start_others() -> None:
@@ -83,7 +73,7 @@ def all_added_finished() -> bool:
 
 def all_finished() -> bool:
     """Whether all runs are known to be finished."""
-    return all_added_finished() and not _Runs.has_others
+    return not (_Runs.unfinished and not all_added_finished()) and not _Runs.has_others
 
 
 def make_room() -> None:

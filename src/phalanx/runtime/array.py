@@ -42,6 +42,7 @@ from phalanx.engine import (
     unwrap_callback_error,
 )
 from phalanx.engine.interruptible_wait import interrupters
+from phalanx.engine.pytree import flatten
 from phalanx.engine.runtime_errors import late_failures
 from phalanx.runtime import in_flight
 from phalanx.runtime.layout import Format, Layout
@@ -675,10 +676,15 @@ def block_until_ready(x: Any) -> Any:
       >>> phalanx.block_until_ready({"a": jnp.ones(2)})["a"].shape
       (2,)
     """
-    arrays = [leaf for leaf in tree_leaves(x) if type(leaf) is Array]
-    held = [array._buffer for array in arrays]
-    if buffers.any_is_deleted(held):
-        for array in arrays:
-            array._live()
-    buffers.block_until_ready(held)
+    try:
+        leaves = flatten(x)[0]
+    except (SystemError, RecursionError):
+        leaves = tree_leaves(x)  # which explains why the tree has no end
+    try:
+        buffers.block_until_ready([leaf._buffer for leaf in leaves if type(leaf) is Array])
+    except XlaRuntimeError:
+        for leaf in leaves:
+            if type(leaf) is Array:
+                leaf._live()
+        raise
     return x

@@ -489,18 +489,22 @@ class CompiledProgram:
             and len(lowered.devices) > 1
             and (self.has_effects or calls_python or "channel_id=" in compiler.hlo_text(executable))
         )
-        run, watch = executable.execute_sharded, _make_watch(lowered, waits)
+        coordinator = client.coordinator()
+        own = 0 if coordinator is None else coordinator.process_id
+        has_several = sum(device.process_index == own for device in lowered.devices) > 1  # in this process
+        run, watch = executable.execute_sharded, _make_watch(lowered, waits, has_several)
         if lowered.kept is not None or lowered.constants:
             run = _select_arguments(run, lowered.kept, lowered.constants)
         if waits:
             # XLA makes no elements of an empty result, which is therefore ready at once.
             number = next((i for i, t in enumerate(self.out_types) if 0 not in t.buffer_aval.shape), None)
-            run = in_flight.limit_in_flight(run, self.has_effects, calls_python, number, watch)
+            run = in_flight.limit_in_flight(run, self._handlers, self.has_effects, calls_python, number, watch)
         else:
             run = watch(run)
             if self.has_effects:
                 run = in_flight.keep_tokens(run)
-        if len(lowered.devices) > 1:
+        # At exit, no other thread may start a program that calls Python.
+        if has_several or (waits and calls_python):
             run = in_flight.in_turn(_check_buffers(run, lowered.donated))
         self._run = run
 
@@ -540,12 +544,13 @@ class CompiledProgram:
         return list(map(wrap_buffer, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))
 
 
-def _make_watch(lowered: LoweredProgram, waits: bool) -> Callable[..., Callable]:
+def _make_watch(lowered: LoweredProgram, waits: bool, has_several: bool) -> Callable[..., Callable]:
     """Make the wrapper of a program's execution that watches its launches, if it runs on several processes.
 
     Args:
       lowered: the program.
       waits: whether devices wait for each other, and its runs are counted.
+      has_several: whether it runs on several devices of this process.
     """
     coordinator = client.coordinator()
     processes = () if coordinator is None else sorted({device.process_index for device in lowered.devices})
@@ -571,7 +576,6 @@ def _make_watch(lowered: LoweredProgram, waits: bool) -> Callable[..., Callable]
     )
     # A launch on a single device of this process waits for the others in any case, but is so fast that another thread
     # would show.
-    has_several = sum(device.process_index == coordinator.process_id for device in lowered.devices) > 1
     return lambda run, may_block=False: watch(run, may_block=may_block and has_several)
 
 
@@ -596,9 +600,9 @@ def _select_arguments(run: Callable, kept: Sequence[int] | None, constants: list
 
 
 def _check_buffers(run: Callable, donated: Sequence[int]) -> Callable:
-    """The execution on several devices, behind checks for deleted and doubly used buffers.
+    """The execution on several devices of this process, behind checks for deleted and doubly used buffers.
 
-    jaxlib ends the process on these instead of raising an error.
+    For a single device, jaxlib raises an error on these; for several, it ends the process.
     """
 
     def run_live(arguments: list) -> Any:

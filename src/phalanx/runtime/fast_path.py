@@ -133,7 +133,8 @@ class _Writer:
         else:
             self.lines.append(f" for buffer, out_type in zip(out, {self.constant(types)}):")
             self.lines += [*self.wrap("buffer", "out_type", host, "  "), "  arrays.append(array)"]
-        self.lines.append(f" return {self.constant(out_tree.unflatten)}(arrays)")
+        is_list = out_tree == flatten([0] * len(types))[1]
+        self.lines.append(" return arrays" if is_list else f" return {self.constant(out_tree.unflatten)}(arrays)")
 
     @staticmethod
     def wrap(buffer: str, type: str, host: str, indent: str) -> list[str]:

@@ -8,13 +8,14 @@ that order tokens are needed only inside a module. `compiled_program` calls this
 from __future__ import annotations
 
 import atexit
+import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from phalanx.engine import client, hide_frames, unfinished_runs
-from phalanx.engine.callbacks import in_callback
+from phalanx.engine.callbacks import calling_threads, in_callback
 from phalanx.engine.client import BackendError
 from phalanx.engine.interruptible_wait import wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
@@ -27,14 +28,15 @@ _start_lock = threading.RLock()  # functions that run at exit start programs whi
 
 
 def in_turn(function: Callable[[Any], R]) -> Callable[[Any], R]:
-    """A function that starts a program on several devices or deletes an array, for one thread at a time.
+    """A function that starts a program on several devices of this process or deletes an array, one thread at a time.
 
     No other thread can then donate or delete an argument after a program has checked it, for which jaxlib would end the
     process.
     """
 
     def call_in_turn(argument: Any) -> R:
-        if in_callback():  # which must not wait here: the thread whose turn it is may wait for its run
+        # A callback must not wait here: the thread whose turn it is may wait for its run.
+        if calling_threads and in_callback():
             return function(argument)
         with _start_lock:
             return function(argument)
@@ -42,8 +44,21 @@ def in_turn(function: Callable[[Any], R]) -> Callable[[Any], R]:
     return call_in_turn
 
 
+class _Found(list):
+    """The results of a run, made already; it is used as jaxlib's results are."""
+
+    def consume_with_handlers(self, handlers: Sequence[Any]) -> list:
+        """As the function of jaxlib's results."""
+        return self
+
+
 def limit_in_flight(
-    run: Callable, has_effects: bool, calls_python: bool, number: int | None, watch: Callable[..., Callable]
+    run: Callable,
+    handlers: Sequence[Any],
+    has_effects: bool,
+    calls_python: bool,
+    number: int | None,
+    watch: Callable[..., Callable],
 ) -> Callable:
     """Limit the runs in flight of programs whose CPU devices wait for each other or for Python.
 
@@ -53,6 +68,7 @@ def limit_in_flight(
 
     Args:
       run: the execution of the program.
+      handlers: the engine's handlers that make its results.
       has_effects: whether the token of a run is kept for `effects_barrier`.
       calls_python: whether the program calls Python functions.
       number: the number of a result that is ready only when the run is finished; None if there is none.
@@ -60,36 +76,57 @@ def limit_in_flight(
         over several processes, another Python thread then makes it.
     """
 
-    def start(arguments: list) -> unfinished_runs.Run:
-        return unfinished_runs.start(run, arguments, number, calls_python)
+    count = functools.partial(_count, has_effects=has_effects, calls_python=calls_python, number=number)
 
-    def make_room_and_start(arguments: list) -> unfinished_runs.Run:
+    def start(arguments: list, with_tokens: bool) -> list:
+        results = run(arguments, with_tokens)
+        found = results.consume_with_handlers(handlers)
+        count(results, found)
+        return found
+
+    def make_room_and_start(arguments: list, with_tokens: bool) -> list:
         unfinished_runs.make_room()
-        return start(arguments)
+        return start(arguments, with_tokens)
 
-    start_at_once = watch(start)
+    launch = watch(run)
     start_when_possible = watch(make_room_and_start, may_block=True)
     start_in_callback = watch(start, may_block=True)
 
-    def run_limited(arguments: list) -> unfinished_runs.Run:
-        if in_callback():  # which must not wait here: one of the oldest runs may be the one that waits for it
-            started = start_in_callback(arguments)
+    def run_limited(arguments: list) -> _Found:
+        # A callback must not wait here: one of the oldest runs may be the one that waits for it.
+        if calling_threads and in_callback():
+            found = start_in_callback(arguments, True)
         elif calls_python and sys.is_finalizing():
-            raise BackendError(
-                "call of a compiled function",
-                expected="Python to go on, since the program calls Python functions on several devices",
-                got="a call while Python ends, as from __del__ of an object that still exists then",
-                fix="call it before, or in a function that atexit.register registers",
-            )
+            raise _make_late_error()
+        elif unfinished_runs.all_finished():
+            results = launch(arguments, True)
+            found = results.consume_with_handlers(handlers)
+            if has_effects or number is None or not found[number].is_ready():
+                count(results, found)
         else:
-            started = (start_at_once if unfinished_runs.all_finished() else start_when_possible)(arguments)
-        if has_effects:
-            add_token(started.token)
+            found = start_when_possible(arguments, True)
         if _is_ending:
             unfinished_runs.wait_for_callers()
-        return started
+        return _Found(found)
 
     return run_limited
+
+
+def _count(results: Any, found: list, *, has_effects: bool, calls_python: bool, number: int | None) -> None:
+    """Count a run among the unfinished ones, and keep its token."""
+    token = results.consume_token()
+    unfinished_runs.add(unfinished_runs.Run(token, None if number is None else found[number], calls_python))
+    if has_effects:
+        add_token(token)
+
+
+def _make_late_error() -> BackendError:
+    return BackendError(
+        "call of a compiled function",
+        expected="Python to go on, since the program calls Python functions on several devices",
+        got="a call while Python ends, as from __del__ of an object that still exists then",
+        fix="call it before, or in a function that atexit.register registers",
+    )
 
 
 def keep_tokens(run: Callable) -> Callable:
