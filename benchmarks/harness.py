@@ -39,11 +39,15 @@ UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}  # of a measured time in seconds
 
 @dataclass(frozen=True)
 class Timed:
-    """A call to be timed: `run()`, or `run(make())` where `make` prepares each call off the clock; `ops` divide it."""
+    """A call to be timed: `run()`, or `run(make())` where `make` prepares each call off the clock; `ops` divide it.
+
+    `of` is the system that it is a call of, where that is not the one of its column.
+    """
 
     run: Callable[..., Any]
     make: Callable[[], Any] | None = None
     ops: int = 1
+    of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -264,7 +268,6 @@ class Sampler:
         """Measure once, in the workload's unit."""
         if isinstance(self.subject, Value):
             return float(self.subject.number)
-        _set_tracebacks(self.system)
         if isinstance(self.subject, Clocked):
             return self.subject.measure() * UNITS[self.unit]
         if isinstance(self.subject, Script):
@@ -272,6 +275,7 @@ class Sampler:
                 return float(run_script(self.subject.source + _PEAK_MEMORY)[1].split()[-1]) / 1024
             seconds, output = run_script(self.subject.source)
             return (float(output.split()[-1]) if self.subject.prints else seconds) * UNITS[self.unit]
+        _set_tracebacks(self.subject.of or self.system)
         gc.collect()
         return self._time() / self.subject.ops * UNITS[self.unit.partition("/")[0]]
 
