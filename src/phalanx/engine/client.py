@@ -13,16 +13,18 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jaxlib import _jax
 from jaxlib._jax import Client as Client, Device as Device, DeviceList as DeviceList
 
 from phalanx.engine import cuda
-from phalanx.engine.coordination import Coordinator
 from phalanx.engine.environment_variables import option_variables, read_option_variable
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.runtime_errors import XlaRuntimeError
+
+if TYPE_CHECKING:  # A process alone needs no module for the connection to others.
+    from phalanx.engine.coordination import Coordinator
 
 
 class BackendError(PhalanxError, RuntimeError):
