@@ -13,6 +13,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import random
 from phalanx.core.error_classes import ArgumentError, ArgumentTypeError, DeletedArrayError
+from phalanx.engine import buffer_deletion
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 
 
@@ -297,6 +298,54 @@ def test_an_array_can_be_deleted_while_another_thread_waits_for_it_or_reads_it()
         "        thread.join()\n"
         "        assert x.is_deleted()\n"
     )
+
+
+@pytest.mark.parametrize("size", [8, 40_000])
+@pytest.mark.parametrize("read", ["np.asarray", "np.from_dlpack"])
+def test_an_array_can_be_deleted_at_the_moment_at_which_another_thread_reads_it(size, read):
+    # Two threads walk along the same arrays. Before deletions waited for reads, this took seconds to end the process.
+    run_python(
+        f"""
+        import sys, threading, time
+        import numpy as np, phalanx, phalanx.numpy as jnp
+        sys.setswitchinterval(1e-5)
+        f, x, problems = phalanx.jit(lambda x, i: x + i), jnp.ones({size}), []
+        def walk(arrays):
+            for array in arrays:
+                try:
+                    {read}(array)
+                except Exception as error:
+                    if "deleted" not in str(error):
+                        problems.append(error)
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            arrays = [f(x, i) for i in range(200)]
+            threads = [threading.Thread(target=walk, args=(arrays,)) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for array in arrays:
+                array.delete()
+                assert array.is_deleted()
+            for thread in threads:
+                thread.join()
+        assert not problems, problems[0]
+        """
+    )
+
+
+def test_a_deletion_leaves_the_memory_to_a_read_that_goes_on():
+    x = phalanx.jit(lambda x: x + 1)(jnp.zeros(3))
+    buffer = x._buffer
+    buffer_deletion.begin_read(id(buffer))
+    try:
+        x.delete()
+    finally:
+        buffer_deletion.end_read(id(buffer))
+    assert x.is_deleted() and not buffer.is_deleted() and not buffer_deletion.deletions
+    with pytest.raises(phalanx.errors.DeletedArrayError):
+        np.asarray(x)
+    with pytest.raises(phalanx.errors.DeletedArrayError):
+        phalanx.jit(lambda x: x + 1)(x)
 
 
 def test_a_numpy_argument_may_be_written_to_while_the_program_runs():

@@ -8,6 +8,7 @@ the shardings of `sharding` derive from `ShardingBase`. jaxlib's C++ reads `shap
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import importlib.util
 import math
@@ -27,6 +28,7 @@ from jaxlib._jax import (
 )
 from jaxlib.xla_client import HloSharding
 
+from phalanx.engine.buffer_deletion import read
 from phalanx.engine.cache import memoize
 from phalanx.engine.client import Device, DeviceList as DeviceList
 from phalanx.engine.interruptible_wait import interrupters, wait
@@ -318,7 +320,7 @@ def to_host(buffer: Buffer) -> np.ndarray:
             wait(buffer.block_until_ready)
             all_finished()
         buffer.block_until_ready()  # jaxlib's buffer protocol aborts where the memory could not be allocated.
-        value = np.asarray(memoryview(buffer))  # jaxlib's buffers are read-only.
+        value = np.asarray(read(_view, buffer))  # jaxlib's buffers are read-only.
     except BufferError:  # NumPy cannot read this memory.
         value = _beyond_buffer_protocol(buffer)
         value.flags.writeable = False
@@ -328,6 +330,9 @@ def to_host(buffer: Buffer) -> np.ndarray:
     return value
 
 
+_view: Callable[[Any], memoryview] = memoryview
+
+
 def _beyond_buffer_protocol(buffer: Buffer) -> np.ndarray:
     """Read values that the buffer protocol cannot describe: ml_dtypes types, and memory that is not the host's."""
     aval = buffer.aval
@@ -335,7 +340,7 @@ def _beyond_buffer_protocol(buffer: Buffer) -> np.ndarray:
     dtype = np.dtype(np.bool_) if aval is None else np.dtype(aval.dtype)
     if "jax" in sys.modules or dtype not in _WHOLE_BYTES or buffer.platform() != "cpu" or not aval.size:
         try:
-            return buffer._single_device_array_to_np_array_did_copy()[0]
+            return read(Buffer._single_device_array_to_np_array_did_copy, buffer)[0]
         except XlaRuntimeError as error:
             raise to_transfer_error(error) from None
     # jaxlib's conversion would import jax if it is installed, which takes a third of a second.
@@ -427,7 +432,7 @@ def to_dlpack(buffer: Buffer, stream: int | None = None) -> Any:
       The capsule; it keeps the memory alive after the buffer is deleted.
     """
     # jaxlib aborts the process when a buffer is deleted that a capsule refers to. The clone is never deleted.
-    return _jax.buffer_to_dlpack_managed_tensor(buffer.clone(), stream=stream)
+    return read(functools.partial(_jax.buffer_to_dlpack_managed_tensor, stream=stream), buffer.clone())
 
 
 def dlpack_device(device: Device) -> tuple[int, int]:

@@ -36,11 +36,15 @@ from phalanx.engine import (
     Device,
     Hook,
     XlaRuntimeError,
+    buffer_deletion,
     buffers,
+    client,
+    explicit_transfer,
     memoize,
     traceback_filtering,
     unwrap_callback_error,
 )
+from phalanx.engine.buffer_deletion import begin_read_in_place, deletions, end_read_in_place
 from phalanx.engine.interruptible_wait import interrupters
 from phalanx.engine.pytree import flatten
 from phalanx.engine.runtime_errors import late_failures
@@ -250,9 +254,10 @@ class Array(Operators, metaclass=_ArrayMeta):
 
         Where a dimension is not split evenly, the last shards are smaller, or empty.
         """
-        buffer = self._live()
+        self._live()
         if hasattr(self, "_shards"):
             return [*self._shards]
+        buffer = self._share()
         here = self.sharding.addressable_shards(self.shape)
         aval = self.aval.with_shape(self.sharding.shard_shape(self.shape))
         self._shards = []
@@ -295,12 +300,21 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def delete(self) -> None:
         """Free the buffers now; using the array afterwards is an error."""
-        # Through a second buffer of the same memory: jaxlib destroys the one that is deleted, even where another thread
-        # waits for it, and this ends the process.
-        _delete(buffers.with_sharding(self._buffer, self._type.buffer_aval, self.sharding))
+        if not _delete(self):
+            self._give_up()
         self._host = None
         if hasattr(self, "_shards"):
             del self._shards
+
+    def _share(self) -> Any:
+        """The buffer, for another array of the same memory, whose deletion does not see reads in place of this one."""
+        if self._host is IN_PLACE:
+            self._host = None
+        return self._buffer
+
+    def _give_up(self) -> None:
+        """Make this array unusable, but leave its buffers to the arrays and readers that have them."""
+        self._buffer = _dead_buffer()
 
     def is_deleted(self) -> bool:
         """Whether the buffers were freed or donated.
@@ -435,10 +449,15 @@ class Array(Operators, metaclass=_ArrayMeta):
         try:
             value = self._host
             if value is IN_PLACE:
+                buffer = self._buffer
+                key = id(buffer)
                 try:
-                    value = asarray(self._buffer)
+                    begin_read_in_place(key)
+                    value = _UNREADABLE if deletions else asarray(buffer)
                 except Exception:
                     value = _UNREADABLE
+                finally:
+                    end_read_in_place(key)
                 if value.base is None or late_failures:
                     value = self._read()
                 else:
@@ -499,7 +518,8 @@ class Array(Operators, metaclass=_ArrayMeta):
         Returns:
           The array.
         """
-        return wrap_buffer(self._live(), self._type)
+        self._live()
+        return wrap_buffer(self._share(), self._type)
 
     def platform(self) -> str:
         """The name of the platform of its devices, such as "cpu".
@@ -638,8 +658,20 @@ def copy_array(x: Array) -> Array:
 
 
 @in_flight.in_turn
-def _delete(buffer: buffers.Buffer) -> None:
-    buffer.delete()
+def _delete(array: Array) -> bool:
+    buffer = array._buffer
+    return buffer_deletion.delete(buffer, buffers.with_sharding(buffer, array._type.buffer_aval, array.sharding))
+
+
+@memoize("runtime.dead_buffer", 1)
+def _dead_buffer() -> buffers.Buffer:
+    device = client.local_devices()[0]
+    with explicit_transfer():
+        dead = buffers.put_array(
+            np.zeros((), bool), ShapedArray((), np.dtype(bool)), single_device_sharding(device), device
+        )
+    dead.delete()
+    return dead
 
 
 def deleted_error(array: Array, where: str = "use of an array") -> DeletedArrayError:

@@ -207,9 +207,9 @@ def move(x: Array, sharding: Any, committed: bool, layout: Layout | None = None)
         rows = move(general_transfers.lay_out(x, None), sharding, committed)
         return general_transfers.lay_out(rows, layout)
     if held.sharding == sharding or held.sharding.is_equivalent_to(sharding, physical_aval(held.aval).ndim):
-        return wrap_buffer(buffers.with_sharding(x._buffer, wanted.buffer_aval, sharding), wanted)
+        return wrap_buffer(buffers.with_sharding(x._share(), wanted.buffer_aval, sharding), wanted)
     if len(held.sharding.device_set) == 1 and len(sharding.device_set) == 1 and sharding.is_fully_addressable:
-        return wrap_buffer(buffers.copy_to_devices([x._buffer], [sharding])[0], wanted)
+        return wrap_buffer(buffers.copy_to_devices([x._share()], [sharding])[0], wanted)
     return reshard(x, wanted)
 
 
@@ -218,7 +218,7 @@ def reshard(x: Array, wanted: ArrayType) -> Array:
     if wanted.sharding.is_fully_replicated and len(x._type.sharding.device_set) == 1:
         aval = physical_aval(wanted.aval)
         targets = [single_device_sharding(d) for d in wanted.sharding.addressable_devices_indices_map(aval.shape)]
-        copies = buffers.copy_to_devices([x._buffer] * len(targets), targets)
+        copies = buffers.copy_to_devices([x._share()] * len(targets), targets)
         return wrap_buffer(buffers.from_shards(aval, wanted.sharding, copies, wanted.committed), wanted)
     return general_transfers.move(x, wanted)
 

@@ -18,9 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from phalanx.core import RuleError, ShapedArray, ShardingError, physical_aval, trace_to_jaxpr
+from phalanx.core import RuleError, ShardingError, physical_aval, trace_to_jaxpr
 from phalanx.engine import Cache, buffers, compiler, memoize, unguarded_transfer
 from phalanx.runtime import Array, ArrayType, Layout, compiled_program, deleted_error, transfer, wrap_buffer
 from phalanx.sharding import Index, NamedSharding, Sharding, UnreducedKind, reorder_devices
@@ -115,33 +113,19 @@ def _check_terms(held: Sharding, sharding: Sharding) -> None:
 def _reuse_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Reuse buffers under another sharding with the same placement."""
     out = [
-        x if x._type is t and not d else wrap_buffer(buffers.with_sharding(x._buffer, t.buffer_aval, t.sharding), t)
+        x if x._type is t and not d else wrap_buffer(buffers.with_sharding(x._share(), t.buffer_aval, t.sharding), t)
         for x, t, d in zip(arrays, types, donate, strict=True)
     ]
-    _give_up_shared(arrays, donate)
-    return out
-
-
-def _give_up_shared(arrays: Sequence[Array], donate: Sequence[bool]) -> None:
-    """Make donated arrays unusable if the results share their buffers.
-
-    Deleting such a buffer would delete that of the result too, so the donated array gets a deleted buffer.
-    """
     for x in itertools.compress(arrays, donate):
-        x._buffer = _dead_buffer()
-
-
-@memoize("spmd.dead_buffer", 1)
-def _dead_buffer() -> Any:
-    dead = transfer.from_numpy(np.zeros(()), ArrayType(ShapedArray((), np.dtype(bool)), transfer.default_sharding()))
-    dead.delete()
-    return dead._buffer
+        x._give_up()  # Deleting its buffers would delete those of the result.
+    return out
 
 
 def _reorder_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Reuse buffers in another order of the devices."""
     out = [wrap_buffer(buffers.reorder_shards(x._buffer, t.sharding), t) for x, t in zip(arrays, types, strict=True)]
-    _give_up_shared(arrays, donate)
+    for x in itertools.compress(arrays, donate):
+        x._give_up()  # Deleting its buffers would delete those of the result.
     return out
 
 

@@ -39,7 +39,9 @@ def assemble_array(shards: Sequence[Array], type: ArrayType) -> Array:
       The array, which shares the buffers of the shards.
     """
     shape = type.sharding.shard_shape(type.aval.shape)
-    held = [(x if x._type.layout is None and x._type.aval.shape == shape else resize(x, shape))._buffer for x in shards]
+    held = [
+        (x if x._type.layout is None and x._type.aval.shape == shape else resize(x, shape))._share() for x in shards
+    ]
     return wrap_buffer(buffers.from_shards(type.buffer_aval, type.sharding, held, type.committed), type)
 
 
