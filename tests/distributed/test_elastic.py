@@ -4,7 +4,8 @@ import re
 
 import pytest
 from tests.distributed import elastic_program, live_program
-from tests.distributed.process_group import launch
+from tests.distributed.process_group import free_address, launch
+from tests.processes import run_python
 
 
 @pytest.mark.parametrize("victims", [(1, 2), pytest.param((0,), marks=pytest.mark.slow)])
@@ -33,3 +34,29 @@ def test_blocks_of_live_devices_succeed_in_all_processes_or_in_none():
         assert re.search(rf"^\[{process}\] outside: ProcessFailure of process 2$", done.stdout, re.M), done.stdout
     assert "expected all processes to come to the end of the block, got process 1: ValueError: bad batch" in done.stdout
     assert done.returncode == 137 and done.stderr.count("Traceback") == 0, done.stderr
+
+
+def test_a_process_that_did_not_wait_long_enough_may_call_initialize_again():
+    text = run_python(
+        f"""
+    import subprocess, sys
+    import phalanx
+
+    initialize, address = phalanx.distributed.initialize, {free_address()!r}
+    for _ in range(2):
+        try:
+            initialize(address, 2, 0, initialization_timeout=0.5)
+        except phalanx.errors.CoordinationError as error:
+            print(error.got)
+    other = f"import phalanx; phalanx.distributed.initialize({{address!r}}, 2, 1); phalanx.distributed.shutdown()"
+    late = subprocess.Popen([sys.executable, "-c", other])
+    initialize(address, 2, 0)
+    phalanx.distributed.shutdown()
+    print(phalanx.device_count(), late.wait())
+    """,
+        num_devices=2,
+    )
+    assert [line for line in text.splitlines() if "Gloo" not in line] == [
+        *["process 0 waiting for the others"] * 2,
+        "4 0",
+    ]

@@ -51,6 +51,7 @@ class _Session:
 
 _current: list[_Session] = []  # at most one
 _left: list[_Session] = []  # those that a process has failed in
+_waiting: dict[tuple[str, int], subprocess.Popen[bytes]] = {}  # services that wait for processes
 
 
 def initialize(
@@ -101,7 +102,8 @@ def initialize(
         is out of range.
       ArgumentTypeError: an argument has another type.
       ForbiddenError: devices have been used already, or the process is initialized.
-      CoordinationError: the other processes cannot be reached, or have not come in time.
+      CoordinationError: the other processes cannot be reached, or have not come in time. A second call with the same
+        arguments goes on waiting for them.
 
     Examples:
       >>> initialize("127.0.0.1:6000", num_processes=1, process_id=0)
@@ -132,8 +134,11 @@ def initialize(
     service = None
     if number == 0 and (_left or not os.environ.get(SERVICE_IS_RUNNING)):
         own = coordinator_bind_address or read_option_variable("coordinator_bind_address") or bind_address(address)
-        service = coordination_service.start(own, count)
+        service = _waiting.get((own, count))
+        if service is None or service.poll() is not None:
+            service = _waiting[own, count] = coordination_service.start(own, count)
     coordinator = Coordinator.connect(address, number, count, seconds=initialization_timeout, read_end=_read_end)
+    _waiting.clear()
     # From here on, a process that is lost before all have started their devices is noticed.
     watch = FailureWatch(coordinator, dead_after=heartbeat_timeout_seconds, stuck_after=stuck_timeout_seconds)
     _current.append(_Session(address, coordinator, service, shutdown_timeout_seconds))

@@ -128,27 +128,16 @@ class Coordinator:
           The connection.
 
         Raises:
-          CoordinationError: the service cannot be reached, or not all processes have connected in time.
+          CoordinationError: the service cannot be reached, or not all processes have connected in time. A second call
+            with the same arguments goes on waiting.
         """
         deadline = time.monotonic() + seconds
         _wait_for_listener(address, deadline, seconds)
-        client: Any = _jax.get_distributed_runtime_client(
-            address,
-            process_id,
-            init_timeout=NEVER,
-            heartbeat_timeout=NEVER,
-            shutdown_timeout=1,
-            shutdown_on_destruction=False,
-            use_compression=True,
-            # Without a callback, jaxlib ends the process when the service is lost. With one, it raises a C++ exception,
-            # because it cannot convert the argument; `failure_watch` keeps it from ending the process.
-            missed_heartbeat_callback=_ignore if sys.platform == "linux" else None,
-        )
-        # In a thread, because jaxlib ends the process, in C++, if its own time limit is reached.
-        failures: list[Exception] = []
-        thread = threading.Thread(target=_connect, args=(client, failures), daemon=True, name="phalanx-connect")
-        thread.start()
-        ended = ""
+        key = address, process_id, num_processes
+        attempt = _attempts.get(key)
+        if attempt is None or attempt.failures:
+            attempt = _attempts[key] = _Attempt(address, process_id)
+        thread, failures, ended = attempt.thread, attempt.failures, ""
         while thread.is_alive() and not ended and time.monotonic() < deadline:
             thread.join(min(_CONNECT_PERIOD, max(0.0, deadline - time.monotonic())))
             ended = read_end()
@@ -161,7 +150,8 @@ class Coordinator:
                 fix="start every process with the same coordinator_address and num_processes, and process_id from 0 to "
                 f"{num_processes - 1}; look at the output of the others, or raise initialization_timeout",
             )
-        return cls(client, process_id, num_processes)
+        del _attempts[key]
+        return cls(attempt.client, process_id, num_processes)
 
     def exchange(
         self,
@@ -357,11 +347,36 @@ def _ignore(status: Any) -> None:
     """Never called: jaxlib cannot convert the argument."""
 
 
-def _connect(client: Any, failures: list[Exception]) -> None:
-    try:
-        client.connect()
-    except Exception as error:
-        failures.append(error)
+class _Attempt:
+    """A thread that connects a client, because jaxlib ends the process, in C++, if its own time limit is reached."""
+
+    def __init__(self, address: str, process_id: int):
+        self.client: Any = _jax.get_distributed_runtime_client(
+            address,
+            process_id,
+            init_timeout=NEVER,
+            heartbeat_timeout=NEVER,
+            shutdown_timeout=1,
+            shutdown_on_destruction=False,
+            use_compression=True,
+            # Without a callback, jaxlib ends the process when the service is lost. With one, it raises a C++ exception,
+            # because it cannot convert the argument; `failure_watch` keeps it from ending the process.
+            missed_heartbeat_callback=_ignore if sys.platform == "linux" else None,
+        )
+        self.failures: list[Exception] = []
+        self.thread = threading.Thread(target=self._connect, daemon=True, name="phalanx-connect")
+        self.thread.start()
+
+    def _connect(self) -> None:
+        try:
+            self.client.connect()
+        except Exception as error:
+            self.failures.append(error)
+
+
+# By address, number of the process and number of processes: those that have not succeeded yet. They cannot be ended,
+# and a second client with the same number would take the place of the first one in the service.
+_attempts: dict[tuple[str, int, int], _Attempt] = {}
 
 
 def _wait_for_listener(address: str, deadline: float, seconds: float) -> None:
