@@ -14,6 +14,7 @@ import numpy as np
 
 from phalanx.core import ShapedArray
 from phalanx.engine import custom_call_targets, func, hlo, ir, stablehlo
+from phalanx.export.equation_records import read_equation
 from phalanx.export.exported_program import ExportedProgram, check_main
 from phalanx.export.safety_checks import check_callable
 from phalanx.runtime import LoweringContext, ModuleContext
@@ -84,7 +85,7 @@ def link_artifact(
             module.symbols.insert(clone)
         functions[ir.StringAttr(clone.attributes["sym_name"]).value] = clone
     if module.is_partitioned and not module.is_portable and module.manual is None and mesh is not None:
-        special_lowering.lower_linked(ctx, main, functions, shardings, mesh)
+        special_lowering.lower_linked(ctx, main, functions, shardings, mesh, read_equation)
     return main, function_type
 
 

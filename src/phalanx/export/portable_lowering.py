@@ -17,6 +17,7 @@ import numpy as np
 from phalanx.core import Jaxpr, ShapedArray, Tracer, dce_jaxpr, dtypes, effects, leak_error
 from phalanx.engine import func, hlo, i64, ir, mlir, pause_collector, stablehlo
 from phalanx.export.dim_solver import Solution, check_constraint_variables, solve_inputs
+from phalanx.export.equation_records import write_equation
 from phalanx.export.program_mesh import DeclaredMesh, read_mesh
 from phalanx.export.safety_checks import DisabledSafetyCheck, check_custom_calls
 from phalanx.lax.elementwise import emit_compare
@@ -84,6 +85,7 @@ def lower_portable(
         module = ModuleContext(
             _symbol(name), platforms, len(devices), variables=variables, is_portable=True, devices=devices
         )
+        module.write_equation = write_equation
         # Locations are part of the serialized module, and would reveal paths of the exporting machine.
         module.location = _no_location  # type: ignore[assignment]  # called like `Locations`
         if module.variables or effects.ordered(program.effects):

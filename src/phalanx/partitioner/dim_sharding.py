@@ -252,7 +252,9 @@ def _sources_of_gather(op: ir.Operation, d: int) -> list[Dimension]:
         kept = _other_dims(x, [*numbers.collapsed_slice_dims, *numbers.operand_batching_dims])
         return [(x, kept[offset.index(d)])]
     batch = _other_dims(indices, [numbers.index_vector_dim])
-    return [(indices, batch[_other_dims(op.results[0], offset).index(d)])]
+    place = batch[_other_dims(op.results[0], offset).index(d)]
+    of_operand = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    return [(indices, place)] + ([(x, of_operand[place])] if place in of_operand else [])
 
 
 _SOURCE_OF_DIM = {

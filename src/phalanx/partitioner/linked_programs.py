@@ -1,9 +1,9 @@
 """Lowering of a linked program again, for the devices that it is called on.
 
 An artifact holds StableHLO for any consumer and any mesh, without calls that XLA's partitioner asks this process about.
-When it is linked into a program, operations that only move elements, and Fourier transforms, become equations again, to
-which the rules of their primitives are applied, as in a program that is compiled here. The operations that they replace
-stay without a use, and XLA drops them.
+When it is linked into a program, operations that only move elements, Fourier transforms, and the functions that the
+artifact has for other equations become equations again, to which the rules of their primitives are applied, as in a
+program that is compiled here. The operations that they replace stay without a use, and XLA drops them.
 
 Called by `phalanx.export.module_linking`, through a hook of `phalanx.runtime.lowering`.
 """
@@ -11,9 +11,9 @@ Called by `phalanx.export.module_linking`, through a hook of `phalanx.runtime.lo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from phalanx.core import Primitive, Var
+from phalanx.core import Eqn, Primitive, Var
 from phalanx.engine import hlo, ir, sdy
 from phalanx.lax.fft import FftType, fft_p
 from phalanx.lax.indexing.static_slice import pad_p, slice_p
@@ -21,9 +21,10 @@ from phalanx.lax.shape.concatenate import concatenate_p
 from phalanx.lax.shape.reshape import reshape_p
 from phalanx.lax.shape.transpose import rev_p
 from phalanx.partitioner.dim_sharding import find_dim_sharding
-from phalanx.partitioner.partitioned_lowering import combine_moves, lower
+from phalanx.partitioner.partitioned_lowering import EQUATION, combine_moves, lower
 from phalanx.runtime import LoweringContext, aval_of, shape_of
 from phalanx.runtime.lowering import special_lowering
+from phalanx.runtime.reshard_lowering import align_operands
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 
 
@@ -50,11 +51,34 @@ _EQUATIONS: dict[str, tuple[Primitive, Callable[[ir.Operation], dict[str, Any]]]
         lambda op: dict(zip(("starts", "stops", "strides"), _lists(op, *_SLICE), strict=True)),
     ),
 }
+# Operations of operands and results of one shape that are not elementwise.
+_OF_OTHER_SHARDINGS = {f"stablehlo.{name}" for name in ("custom_call", "dot_general", "transpose", "triangular_solve")}
 _MOVING = _EQUATIONS.keys() - {"stablehlo.fft"}  # left as they are unless arrays are split unevenly
 
 
+class _Linked(NamedTuple):
+    """What the blocks of a linked program share.
+
+    Args:
+      functions: the functions that are still to be lowered, by name.
+      records: the text of the equation that a function computes, by name.
+      mesh: the mesh that the constraints of the program refer to.
+      read_equation: reads an equation from its text and the types of its operands and results.
+    """
+
+    functions: dict[str, ir.Operation]
+    records: dict[str, str]
+    mesh: Mesh
+    read_equation: Callable[..., Eqn | None]
+
+
 def lower_linked(
-    ctx: LoweringContext, main: str, functions: dict[str, ir.Operation], shardings: Sequence[Any], mesh: Mesh
+    ctx: LoweringContext,
+    main: str,
+    functions: dict[str, ir.Operation],
+    shardings: Sequence[Any],
+    mesh: Mesh,
+    read_equation: Callable[..., Eqn | None],
 ) -> None:
     """Lower the operations of a linked program again.
 
@@ -64,35 +88,48 @@ def lower_linked(
       functions: the functions of the program, by name.
       shardings: of its last arguments; None if unknown.
       mesh: the mesh that the constraints of the program refer to.
+      read_equation: reads an equation from its text and the types of its operands and results.
     """
+    records = {
+        name: ir.StringAttr(f.attributes[EQUATION]).value for name, f in functions.items() if EQUATION in f.attributes
+    }
     (block,) = functions.pop(main).regions[0].blocks
     for x, sharding in zip(list(block.arguments)[len(block.arguments) - len(shardings) :], shardings, strict=True):
         _state_sharding(ctx, x, sharding)
-    _lower_block(ctx, block, functions, mesh)
+    _lower_block(ctx, block, _Linked(functions, records, mesh, read_equation))
 
 
 def _state_sharding(ctx: LoweringContext, x: ir.Value, sharding: Any) -> None:
     if isinstance(sharding, NamedSharding):
-        ctx.module.known_shardings[x] = ctx.module.inferred_shardings[x] = sharding
+        ctx.module.known_shardings[x] = sharding
+        _state_inferred(ctx, x, sharding)
 
 
-def _lower_block(outer: LoweringContext, block: ir.Block, functions: dict[str, ir.Operation], mesh: Mesh) -> None:
+def _state_inferred(ctx: LoweringContext, x: ir.Value, sharding: NamedSharding | None) -> None:
+    if sharding is not None:
+        ctx.module.inferred_shardings[x] = sharding
+
+
+def _lower_block(outer: LoweringContext, block: ir.Block, linked: _Linked) -> None:
     """Lower the operations of a block again, and of functions that it calls first."""
     ctx = LoweringContext(outer.module)  # its constants are those of the block
     ctx.eqn = outer.eqn
     for op in [view.operation for view in block.operations]:  # the `name` of a composite's view is its attribute
         if op.name == "sdy.sharding_constraint":
-            _state_sharding(ctx, op.results[0], _read_sharding(mesh, op.attributes["sharding"]))
+            _state_sharding(ctx, op.results[0], _read_sharding(linked.mesh, op.attributes["sharding"]))
         elif op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
             for region in op.regions:
-                _lower_block(ctx, region.blocks[0], functions, mesh)
+                _lower_block(ctx, region.blocks[0], linked)
         elif op.name == "func.call":
-            function = functions.pop(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, None)
+            callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            if callee in linked.records and _lower_recorded(ctx, op, linked.records[callee], linked.read_equation):
+                continue
+            function = linked.functions.pop(callee, None)
             if function is not None:
                 (called,) = function.regions[0].blocks
                 for x, argument in zip(op.operands, called.arguments, strict=True):
                     _pass_sharding(ctx, x, argument)
-                _lower_block(ctx, called, functions, mesh)
+                _lower_block(ctx, called, linked)
         elif op.name.startswith("stablehlo."):
             _lower_operation(ctx, op)
 
@@ -106,6 +143,31 @@ def _pass_sharding(ctx: LoweringContext, x: ir.Value, argument: ir.Value) -> Non
             ctx.module.inferred_shardings[argument] = first.sharding.with_spec(spec)
 
 
+def _lower_recorded(ctx: LoweringContext, op: ir.Operation, text: str, read_equation: Callable[..., Any]) -> bool:
+    """Lower the equation that a called function stands for; returns whether this version of Phalanx can read it."""
+    results = list(op.results)
+    # Other operands come first where the program is for several platforms.
+    if not all(_is_static(x) for x in (*op.operands, *results)):
+        return False
+    eqn = read_equation(text, list(map(aval_of, op.operands)), list(map(aval_of, results)))
+    if eqn is None:
+        return False
+    with ir.InsertionPoint(op), op.location:
+        ctx.eqn = eqn.replace(source=ctx.eqn.source)
+        _replace_results(results, lower(ctx, ctx.eqn, list(op.operands)))
+    return True
+
+
+def _is_static(x: ir.Value) -> bool:
+    return isinstance(x.type, ir.RankedTensorType) and x.type.has_static_shape
+
+
+def _replace_results(results: Sequence[ir.Value], out: Any) -> None:
+    for x, y in zip(results, out if isinstance(out, list | tuple) else [out], strict=True):
+        if y != x:
+            x.replace_all_uses_with(y)
+
+
 def _lower_operation(ctx: LoweringContext, op: ir.Operation) -> None:
     results = list(op.results)
     with ir.InsertionPoint(op), op.location:
@@ -115,10 +177,22 @@ def _lower_operation(ctx: LoweringContext, op: ir.Operation) -> None:
             ctx.eqn = ctx.eqn.replace(primitive=primitive, invars=ins, outvars=outs, params=read(op))
             out = lower(ctx, ctx.eqn, list(op.operands))
         else:
+            _align_operands(ctx, op)
             out = combine_moves(ctx, results[0] if len(results) == 1 else results)
-    for x, y in zip(results, out if isinstance(out, list | tuple) else [out], strict=True):
-        if y != x:
-            x.replace_all_uses_with(y)
+    _replace_results(results, out)
+
+
+def _align_operands(ctx: LoweringContext, op: ir.Operation) -> None:
+    """Reshard operands of an elementwise operation whose shardings exclude each other, as its equation would be."""
+    values = [*op.operands, *op.results]
+    is_elementwise = len(op.results) == 1 and not op.regions and op.name not in _OF_OTHER_SHARDINGS
+    if not is_elementwise or not all(map(_is_static, values)) or len({tuple(shape_of(x)) for x in values}) > 1:
+        return
+    operands, sharding = align_operands(ctx, list(op.operands), lambda i: aval_of(op.operands[i]))
+    for i, x in enumerate(operands):
+        if x != op.operands[i]:
+            op.operands[i] = x
+    _state_inferred(ctx, op.results[0], sharding)
 
 
 def _read_sharding(mesh: Mesh, attribute: ir.Attribute) -> NamedSharding | None:

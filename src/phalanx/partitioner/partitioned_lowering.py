@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import Eqn, ShapedArray
+from phalanx.core import Eqn, Jaxpr, ShapedArray, Var
 from phalanx.engine.mlir import ir
 from phalanx.lax.subbyte import is_two_bits, narrow_from_bytes, widen_to_bytes
 from phalanx.partitioner.convolution_rules import lower_convolution
@@ -30,6 +30,7 @@ from phalanx.partitioner.reshape_rules import lower_reshape
 from phalanx.partitioner.resized_dims import compute_resized
 from phalanx.partitioner.window_rules import lower_cumulative, lower_reduce_window, windows_overlap
 from phalanx.partitioner.workarounds import is_active
+from phalanx.runtime import aval_of
 from phalanx.runtime.lowering import LoweringContext, special_lowering
 from phalanx.symbolic import is_constant_shape
 
@@ -132,9 +133,41 @@ def combine_moves(ctx: LoweringContext, out: Any) -> Any:
     return out
 
 
+# Primitives whose operations tell all that their equations need (`linked_programs`).
+READ_FROM_OPERATIONS = {"concatenate", "fft", "pad", "reshape", "rev", "slice", "split"}
+EQUATION = "phalanx.equation"  # the attribute of a function with the text of the equation that it computes
+
+
+def _record(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> list[ir.Value] | None:
+    """Emit an equation of a portable program as a function, with the text by which it is lowered again for a mesh.
+
+    Returns:
+      The results; None if the equation is emitted as it is.
+    """
+    module, write, name = ctx.module, ctx.module.write_equation, eqn.primitive.name
+    is_planned = name in (RULES.keys() | PER_SHARD) - READ_FROM_OPERATIONS
+    if write is None or not is_planned or module.manual is not None or any(a.is_symbolic for a in ctx.avals_in):
+        return None
+    if (text := write(eqn)) is None:
+        return None
+    ins, outs = (list(map(Var, avals)) for avals in (map(aval_of, operands), ctx.avals_out))
+    key = text, *(v.aval for v in ins)
+    program = module.recorded.setdefault(key, Jaxpr(ins, [eqn.replace(invars=ins, outvars=outs)], outs))
+    try:
+        module.write_equation = None  # what the function consists of is not recorded
+        results = ctx.call(program, operands, name)
+    finally:
+        module.write_equation = write
+    callee = ir.FlatSymbolRefAttr(results[0].owner.attributes["callee"]).value
+    module.symbols[callee].attributes[EQUATION] = ir.StringAttr.get(text)
+    return results
+
+
 def _apply_rule(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Value | list[ir.Value]:
     # Rules call `primitive.lower` themselves if they change operands or constrain results only.
     primitive = eqn.primitive
+    if (found := _record(ctx, eqn, operands)) is not None:
+        return found if primitive.multiple else found[0]
     if primitive.name in IN_BYTES and any(is_two_bits(a.dtype) for a in ctx.avals_in) and is_active("two_bit_integers"):
         wide, avals = widen_to_bytes(ctx, operands, ctx.avals_in)
         found = ctx.inline(lambda *xs: primitive(*xs, **eqn.params), *wide, avals=avals)

@@ -64,7 +64,13 @@ class SpecialLowering(Protocol):
         """Emit an equation of a program for several devices; returns its result, or a list of results."""
 
     def lower_linked(
-        self, ctx: LoweringContext, main: str, functions: dict[str, Any], shardings: Sequence[Any], mesh: Any
+        self,
+        ctx: LoweringContext,
+        main: str,
+        functions: dict[str, Any],
+        shardings: Sequence[Any],
+        mesh: Any,
+        read_equation: Callable[..., Eqn | None],
     ) -> None:
         """Lower the functions of a linked program again, by name, for the shardings of its arguments."""
 

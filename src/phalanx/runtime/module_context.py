@@ -116,6 +116,10 @@ class ModuleContext:
         self.fills: dict[Any, Any] = {}  # by value, what the first windows over it read beyond its ends
         self.filled: dict[Any, Any] = {}  # values whose uneven shards are filled with neutral elements
         self.typed_shardings: dict[Any, Any] = {}  # of values that are constrained to the sharding in their type
+        # Of a portable module: the text of an equation, None if it has none, with which the equation is lowered again
+        # for the mesh that the program is called on.
+        self.write_equation: Callable[[Any], str | None] | None = None
+        self.recorded: dict[tuple, Any] = {}  # the jaxprs of these equations, by text and types
         self.manual = manual  # inside a `shard_map`, its mesh and manual axes
         self.channels = itertools.count(1)  # of collectives
         self.sharding_groups = itertools.count()  # numbers of groups of values that are sharded alike
