@@ -1,7 +1,10 @@
 """Mutable arrays: reads and writes eagerly, under `jit`, loops, branches, derivatives, `vmap`, and what is refused."""
 
+import threading
+
 import numpy as np
 import pytest
+from tests.processes import run_python
 
 import phalanx as jax
 import phalanx.numpy as jnp
@@ -522,3 +525,63 @@ def test_a_reference_is_strongly_typed_whatever_it_is_made_from():
     read = write(ref)
     ref[...] += 1
     assert [x.weak_type for x in (*read, ref[...], jax.freeze(ref))] == [False] * 4
+
+
+@pytest.mark.parametrize("stage", ["jit", "compiled", "eager"])
+def test_threads_that_change_one_reference_lose_no_update(stage):
+    ref, other = jax.new_ref(jnp.zeros(4)), jax.new_ref(jnp.zeros(4))
+
+    def step(ref, other):
+        other[...] += 1.0
+        ref[...] += 1.0
+
+    run = {
+        "jit": jax.jit(step),
+        "compiled": jax.jit(step).lower(ref, other).compile(),
+        "eager": lambda *refs: [jax.ref.addupdate(each, ..., 1.0) for each in refs],
+    }[stage]
+    problems, seen = [], []
+
+    def work(refs):
+        try:
+            for _ in range(50):
+                run(*refs)
+                seen.append(ref[...])  # which keeps its value, whatever is donated
+        except Exception as error:
+            problems.append(error)
+
+    # In both orders, so that two threads would wait for each other if each took the first reference first.
+    threads = [threading.Thread(target=work, args=(refs,)) for refs in [(ref, other), (other, ref)] * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems, problems[0]
+    assert ref[...].tolist() == other[...].tolist() == [200.0] * 4
+    assert max(float(value[0]) for value in seen) == 200.0
+
+
+def test_a_callback_may_change_a_reference_that_its_program_is_called_with():
+    text = run_python(
+        """
+        import phalanx, phalanx.numpy as jnp
+        ref = phalanx.new_ref(jnp.zeros(3))
+        count = phalanx.new_ref(jnp.zeros(()))
+        add = phalanx.jit(lambda count: phalanx.ref.addupdate(count, ..., 1.0))
+
+        def look(x):
+            count[...] += 1
+            add(count)
+            return x
+
+        @phalanx.jit
+        def f(ref, count):
+            ref[...] += phalanx.pure_callback(look, ref[...], ref[...]) + 0 * count[...]
+
+        for _ in range(3):
+            f(ref, count)
+        ref.block_until_ready()
+        print(int(count[...]) >= 6)
+        """
+    )
+    assert text == "True\n"

@@ -148,3 +148,44 @@ def test_a_forked_process_gets_an_error_and_does_not_wait_for_threads_of_its_par
         "  Fix: start processes with multiprocessing.get_context('spawn'), or fork before the first array is made.\n"
         "28.0\n0 56.0\n"
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_does_not_wait_for_locks_that_threads_of_its_parent_hold():
+    text = run_python(
+        """
+        import os, threading, warnings
+        import phalanx, phalanx.numpy as jnp
+        from phalanx.engine import cache, client
+        from phalanx.engine.buffer_deletion import begin_read
+        from phalanx.runtime import in_flight
+        warnings.simplefilter("ignore")
+        x, ref, f = jnp.arange(8.0), phalanx.new_ref(jnp.zeros(3)), phalanx.jit(lambda ref: ref[...])
+        rows = phalanx.device_put(x, phalanx.NamedSharding(phalanx.make_mesh((8,), ("a",)), phalanx.P("a")))
+        table = cache.Cache("tests.fork", 8)
+        held, forked = threading.Event(), threading.Event()
+
+        def hold():
+            with in_flight._start_lock, in_flight._pending_lock, cache._registry_lock, table._lock, ref.turn:
+                begin_read(id(rows._buffer))
+                held.set()
+                forked.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        child = os.fork()
+        if not child:
+            x.delete(), rows.delete(), phalanx.effects_barrier(), phalanx.jit(lambda x: x)
+            table.get_or_make(1, object)
+            print(x.is_deleted(), rows.is_deleted())
+            try:
+                f(ref)
+            except client.BackendError as error:
+                print(str(error).split(":")[0], flush=True)
+            os._exit(0)
+        forked.set()
+        print(os.waitpid(child, 0)[1], flush=True)
+        """
+    )
+    assert text == "True True\nuse of devices in a forked process\n0\n"

@@ -136,6 +136,8 @@ from phalanx.core.mutable_arrays import (
     RefCell as RefCell,
     check_no_views as check_no_views,
     check_not_batched as check_not_batched,
+    count_threads as count_threads,
+    in_turn as in_turn,
     new_ref as new_ref,
     read_p as read_p,
     write_p as write_p,

@@ -10,9 +10,13 @@ the jaxpr, and the accesses are equations, `get` and `set`; `ref_discharge` turn
 
 from __future__ import annotations
 
+import _thread
+import atexit
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -25,6 +29,8 @@ from phalanx.core.promotion import promote_pair
 from phalanx.core.source_info import current_traceback, format_source
 from phalanx.core.tangent import Zero, vector_space
 from phalanx.core.trace import StagedTracer, Tracer, leak_error, tracer_types
+from phalanx.engine.callbacks import in_callback
+from phalanx.engine.client import check_not_forked
 from phalanx.engine.traceback_filtering import api_boundary_class
 from phalanx.tree import register_pytree_node, tree_flatten, tree_leaves, tree_unflatten
 
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 
 Index = Any  # an index in x[...]
 Change = Callable[[Any, Any], Any]
+R = TypeVar("R")
 
 
 @api_boundary_class
@@ -107,7 +114,7 @@ class Ref(RefLike):
 class RefCell(Ref):
     """A reference in the trace that it belongs to, with its value."""
 
-    __slots__ = ("__weakref__", "_made", "_trace", "_value", "aval", "is_shared", "is_view", "is_written")
+    __slots__ = ("__weakref__", "_made", "_trace", "_value", "aval", "is_shared", "is_view", "is_written", "turn")
 
     def __init__(self, trace: Any, value: Any, is_view: bool = False):
         self._trace, self._value = trace, value
@@ -117,6 +124,7 @@ class RefCell(Ref):
         # Whether an array may have the same buffer, which must then not be reused.
         self.is_shared = True
         self._made = None if trace is None else current_traceback()
+        self.turn = threading.RLock() if trace is None else None  # only one thread traces
 
     @property
     def is_open(self) -> bool:
@@ -188,6 +196,44 @@ class RefCell(Ref):
 
     def __reduce__(self) -> Any:
         raise TypeError("a mutable array reference cannot be pickled; pickle its value, ref[...]")
+
+
+# The number of threads that Python code has started and that go on, those of callbacks not among them.
+count_threads = _thread._count
+
+
+def in_turn(refs: Sequence[Any], access: Callable[[], R]) -> R:
+    """Access references, which belong to no trace, while no other thread does.
+
+    A call of a compiled function reads references, runs, and writes its results back, and gives their former buffers to
+    the program. It takes no turn in a callback: the thread whose turn it is may wait for the run that calls back.
+
+    Args:
+      refs: the references.
+      access: what to do with them.
+
+    Returns:
+      Its result.
+    """
+    if not count_threads() or in_callback() or _is_ending:
+        return access()
+    check_not_forked()  # The parent may have held the locks.
+    if len(refs) == 1:
+        with refs[0].turn:
+            return access()
+    with ExitStack() as turns:
+        for ref in sorted(refs, key=id):  # in one order, so that no two threads wait for each other
+            turns.enter_context(ref.turn)
+        return access()
+
+
+_is_ending = False
+
+
+@atexit.register
+def _end_turns() -> None:
+    global _is_ending
+    _is_ending = True  # Daemon threads may have been stopped in their turn.
 
 
 class StagedRef(Ref, StagedTracer):
@@ -324,9 +370,18 @@ def get(ref: RefLike, idx: Index = None) -> Any:
     _check_ref("get", ref)
     if isinstance(ref, RefView):
         return _select(get(ref.ref), (*ref.indices, idx))
+    if type(ref) is not RefCell:
+        value = read_p(ref)
+        return value if _is_whole(idx) else value[idx]
+    if count_threads() and ref.turn is not None and state.trace is None:
+        return in_turn((ref,), lambda: _get(ref, idx))
+    return _get(ref, idx)
+
+
+def _get(ref: RefCell, idx: Index) -> Any:
     value = read_p(ref)
     part = value if _is_whole(idx) else value[idx]
-    if part is value and type(ref) is RefCell:
+    if part is value:
         ref.is_shared = True
     return part
 
@@ -396,7 +451,15 @@ def addupdate(ref: RefLike, idx: Index, x: ArrayLike) -> None:
 def _update(ref: Any, idx: Index, x: Any, change: Change, change_whole: Change) -> None:
     """Replace the value of a reference by one in which the elements at an index are changed."""
     base, indices = (ref.ref, (*ref.indices, idx)) if isinstance(ref, RefView) else (ref, (idx,))
-    write_p(base, _change(read_p(base), [i for i in indices if not _is_whole(i)], x, change, change_whole))
+    parts = [i for i in indices if not _is_whole(i)]
+
+    def update() -> None:
+        write_p(base, _change(read_p(base), parts, x, change, change_whole))
+
+    if state.trace is None and type(base) is RefCell and base.turn is not None:
+        in_turn((base,), update)
+    else:
+        update()
 
 
 def _change(value: Any, indices: Sequence[Index], x: Any, change: Change, change_whole: Change) -> Any:

@@ -8,6 +8,7 @@ the lowest layer because every package has caches.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
@@ -210,6 +211,18 @@ def clear_caches() -> None:
         memo.cache_clear()
     for forget in list(_on_clear):
         forget()
+
+
+def _renew_locks() -> None:
+    """In a forked process, which lacks the threads that may have held them."""
+    global _registry_lock
+    _registry_lock = threading.RLock()
+    for cache in _live_caches():
+        cache._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def cache_sizes() -> dict[str, CacheSize]:

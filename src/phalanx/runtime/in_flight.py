@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -142,6 +143,17 @@ def keep_tokens(run: Callable) -> Callable:
 
 _pending: list[Any] = []
 _pending_lock = threading.Lock()
+
+
+def _renew_locks() -> None:
+    """In a forked process, which lacks the threads that may have held them."""
+    global _start_lock, _pending_lock
+    _start_lock, _pending_lock = threading.RLock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_renew_locks)
+
 _MAX_PENDING = 64
 
 

@@ -58,6 +58,11 @@ class RefArguments(NamedTuple):
         ins = (None,) * len(self.closed) + options.in_shardings
         return options._replace(in_shardings=ins, out_shardings=options.out_shardings + kept)
 
+    def of_call(self, leaves: Sequence[Any]) -> list:
+        """The distinct references of a call, given the arguments of the function."""
+        given = [*self.closed, *leaves]
+        return list({id(x): x for x, slot in zip(given, self.slots, strict=True) if slot is not None}.values())
+
     def read(self, leaves: Sequence[Any]) -> list:
         """The operands of a call of the program, given the arguments of the function."""
         given: list[Any] = [*self.closed, *leaves]

@@ -26,9 +26,11 @@ from phalanx.core import (
     Tracer,
     TreeError,
     check_allowed,
+    count_threads,
     current_scope,
     get_aval,
     has_refs,
+    in_turn,
     is_open_constant,
     state,
 )
@@ -707,6 +709,12 @@ class Compiled(_LaterStage):
                 fix=f"pass arguments with that structure, or call the jit function {traced.fun_name} itself",
             )
         self._check(call)
+        if self.refs is None or not count_threads():
+            return self._run(args, kwargs, call, statics)
+        return in_turn(self.refs.of_call(call.leaves), lambda: self._run(args, kwargs, call, statics))
+
+    def _run(self, args: tuple, kwargs: dict, call: CallArguments, statics: Any) -> Any:
+        traced = self._traced
         given, avals, lowered = call.leaves, traced.program.in_avals, self.program.lowered
         if self.refs is not None:
             given, avals = self.refs.read(given), self.refs.jaxpr.in_avals

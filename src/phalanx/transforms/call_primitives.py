@@ -18,6 +18,7 @@ from phalanx.core import (
     Jaxpr,
     Primitive,
     Ref,
+    RefCell,
     RefError,
     ShapedArray,
     ShardingRule,
@@ -28,6 +29,7 @@ from phalanx.core import (
     dce_jaxpr,
     discharge_jaxpr,
     fill_flagged,
+    in_turn,
     is_linear,
     is_varying,
     join_tangents,
@@ -75,12 +77,9 @@ class HigherOrder(Primitive):
         if REF_TYPES.isdisjoint(map(type, args)):
             return super().__call__(*args, **params)
         if refs := local_refs(args):
-            slots = {id(ref): Slot(n, ref.is_view) for n, ref in enumerate(refs)}
-            out, written, values = self.discharge(args, [slots.get(id(x)) for x in args], params)
-            for slot, value in zip(written, values, strict=True):
-                refs[slot.number].value = value
-                refs[slot.number].own()
-            return out
+            if state.trace is None:
+                return in_turn(refs, lambda: self._apply_to_refs(refs, args, params))
+            return self._apply_to_refs(refs, args, params)
         if state.trace is not None and state.trace.is_batched and write_effect in self.effects(**params):
             for x in args:
                 if isinstance(x, Ref):
@@ -88,6 +87,15 @@ class HigherOrder(Primitive):
         return super().__call__(*args, **params)
 
     bind = __call__
+
+    def _apply_to_refs(self, refs: Sequence[RefCell], args: Sequence[Any], params: dict) -> Any:
+        """Apply the operation to the values of references of the current trace, and write the results into them."""
+        slots = {id(ref): Slot(n, ref.is_view) for n, ref in enumerate(refs)}
+        out, written, values = self.discharge(args, [slots.get(id(x)) for x in args], params)
+        for slot, value in zip(written, values, strict=True):
+            refs[slot.number].value = value
+            refs[slot.number].own()
+        return out
 
     def bind_on_values(self, args: Sequence[Any], params: dict) -> list:
         """Apply the operation to the values of its references, which may belong to an outer trace."""
