@@ -92,7 +92,8 @@ def test_the_text_of_an_equation_says_all_of_it():
         outs = infer_results(case.primitive, avals, case.params)
         eqn = Eqn(case.primitive, list(map(Var, avals)), list(map(Var, outs)), case.params, None)
         text = write_equation(eqn)
-        if case.primitive.name == "ffi_call":  # its attributes may be of any type
+        if case.primitive.name == "ffi_call":  # an artifact must not name kernels in text
+            assert text is None
             continue
         found = read_equation(text, avals, outs)
         assert found is not None and found.primitive is eqn.primitive, text
@@ -113,6 +114,7 @@ def test_the_text_of_an_equation_says_all_of_it():
         '["top_k",{"dim":1,"k":3}]',
         '["top_k",[":dtype"]]',
         '["top_k",{"dim":1,"k":[":Precision","NONE"]}]',
+        '["ffi_call",{"num_batch":0}]',
         "[" * 9999,
     ],
 )
@@ -124,6 +126,19 @@ def test_text_of_other_versions_is_not_read(text):
     ]
     assert read_equation('["top_k",{"k":2,"dim":1}]', (x,), outs) is not None
     assert read_equation(text, (x,), outs) is None
+
+
+def test_functions_of_an_equation_are_checked():
+    loop = phalanx.make_jaxpr(lambda x: lax.reduce(x, 0.0, lambda a, b: a * b + a, (0,)))(values(4)).eqns[0]
+    text, types = write_equation(loop), [[v.aval for v in atoms] for atoms in (loop.invars, loop.outvars)]
+    assert read_equation(text, *types) is not None
+    for wrong in (
+        text.replace('["mul"', '["ffi_call"'),  # would call a kernel
+        text.replace('["mul"', '["top_k"'),
+        text.replace("[0,1]", "[0,7]"),  # no such value
+        text.replace("float32[]", "int32[]", 1),
+    ):
+        assert wrong != text and read_equation(wrong, *types) is None, wrong
 
 
 def test_an_equation_that_cannot_be_read_runs_as_the_function_in_the_artifact(monkeypatch):

@@ -6,8 +6,9 @@ an equation as a function, which any consumer can call, with the text of the equ
 reads it, and lowers the equation for the mesh that is there (`partitioner.linked_programs`).
 
 The text is JSON: the name of the primitive and its parameters. Tuples are lists; a list whose first element is a name
-that begins with `:` is a value of that kind. Builds on `type_serialization`; `portable_lowering` and `module_linking`
-pass both functions on.
+that begins with `:` is a value of that kind. The text may come from a stranger: what is read is checked, and calls no
+kernel by a name in the text, since the kernels that an artifact may call are checked in its operations. Builds on
+`type_serialization`; `portable_lowering` and `module_linking` pass both functions on.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from phalanx.core import (
     PhalanxError,
     ShapedArray,
     Var,
+    check_jaxpr,
     dtypes,
     infer_results,
     no_effects,
@@ -49,12 +51,13 @@ _RECORDS: Final[dict[str, Any]] = {
     f":{kind.__name__}": kind
     for kind in (ConvDimensionNumbers, DotAlgorithm, GatherDimensionNumbers, ScatterDimensionNumbers)
 }
+_CALLS_KERNELS = "ffi_call"
 _PLAIN = (bool, int, float, str, type(None))
 _UNREADABLE = (PhalanxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def write_equation(eqn: Eqn) -> str | None:
-    """The text of an equation; None if it has effects, or parameters that have no text, such as Python functions."""
+    """The text of an equation; None if it has effects, calls a kernel, or has parameters without text, as functions."""
     try:
         return json.dumps([eqn.primitive.name, _write_params(eqn)], separators=(",", ":"))
     except TypeError:
@@ -82,8 +85,8 @@ def read_equation(text: str, in_avals: Sequence[ShapedArray], out_avals: Sequenc
 
 
 def _write_params(eqn: Eqn) -> dict[str, Any]:
-    if eqn.effects:
-        raise TypeError("an equation with effects")
+    if eqn.effects or eqn.primitive.name == _CALLS_KERNELS:
+        raise TypeError(f"{eqn.primitive.name}, which has effects or calls a kernel")
     return {name: _write(value) for name, value in eqn.params.items()}
 
 
@@ -138,6 +141,8 @@ def _refuse_symbols(text: str) -> Any:
 
 
 def _read_eqn(name: str, params: dict[str, Any], ins: Sequence[Any], out_avals: Sequence[ShapedArray]) -> Eqn:
+    if name == _CALLS_KERNELS:
+        raise malformed_error("an equation without a kernel", name)
     params = {key: _read(value) for key, value in params.items()}
     return Eqn(registry[name], list(ins), list(map(Var, out_avals)), params, None, no_effects)
 
@@ -155,4 +160,6 @@ def _read_jaxpr(in_avals: list[str], equations: list[Any], outs: list[Any]) -> J
     for name, params, ins, out_avals in equations:
         eqns.append(_read_eqn(name, params, list(map(atom, ins)), list(map(_read_type, out_avals))))
         values += eqns[-1].outvars
-    return Jaxpr(values[:num_inputs], eqns, list(map(atom, outs)))
+    program = Jaxpr(values[:num_inputs], eqns, list(map(atom, outs)))
+    check_jaxpr(program)
+    return program
