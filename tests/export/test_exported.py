@@ -432,6 +432,8 @@ def test_exporting_unstable_kernels_is_an_error_that_names_them():
     message = str(error.value)
     target = re.search(r"got calls of (\w+)", message)[1]
     assert message.startswith("export of <lambda>: expected only custom calls with a stability guarantee")
+    line = noisy.__wrapped__.__code__.co_firstlineno
+    assert f", got calls of {target} at test_exported.py:{line}.\n" in message
     allowed = export.export(noisy, disabled_checks=[DisabledSafetyCheck.custom_call(target)])(shape(3))
     assert allowed.disabled_safety_checks == (DisabledSafetyCheck.custom_call(target),)
     assert all(reason for reason in export.STABLE_TARGETS.values())

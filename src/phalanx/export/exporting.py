@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +25,6 @@ from phalanx.core import (
     iterate_jaxprs,
     run_jaxpr,
 )
-from phalanx.core.source_info import find_user_frame
 from phalanx.engine import client
 from phalanx.export.call_exported import call_exported_p
 from phalanx.export.exported import Exported, maximum_supported_calling_convention_version
@@ -34,7 +32,7 @@ from phalanx.export.exported_program import ProgramAxis, cotangent_aval, is_diff
 from phalanx.export.mesh_size_reads import watch_mesh_sizes
 from phalanx.export.portable_lowering import lower_portable
 from phalanx.export.program_mesh import DeclaredMesh
-from phalanx.export.safety_checks import DisabledSafetyCheck
+from phalanx.export.safety_checks import DisabledSafetyCheck, format_line
 from phalanx.export.type_serialization import StoredSharding, without_devices
 from phalanx.lax import full
 from phalanx.runtime import ArrayType, on_abstract_devices, on_devices
@@ -266,14 +264,8 @@ def _find_mesh_axes(
     fixed |= {axis.name: axis.fixed_by for e in calls for axis in e.mesh_axes or () if axis.fixed_by is not None}
     for eqn in equations:
         if eqn.primitive is shard_map_p:
-            fixed |= dict.fromkeys(eqn.params["mesh"].axis_names, f"shard_map at {_format_line(eqn.source)}")
+            fixed |= dict.fromkeys(eqn.params["mesh"].axis_names, f"shard_map at {format_line(eqn.source)}")
     return tuple(ProgramAxis(name, size, fixed.get(name)) for name, size in declared[0].sizes.items())
-
-
-def _format_line(traceback: Any) -> str:
-    """The user's line, without the folders of the exporting machine."""
-    frame = find_user_frame(traceback)
-    return "an unknown line" if frame is None else f"{Path(frame.file_name).name}:{frame.line_num}"
 
 
 def _export_vjp(

@@ -101,7 +101,7 @@ def lower_portable(
             out_attributes = sharding_attributes(module, program.outvars, out_shardings)
             main.attributes["res_attrs"] = make_dict_array(out_attributes)
         # After lowering, since a lowering rule decides which kernels an operation calls.
-        check_custom_calls(module.module, disabled, name)
+        check_custom_calls(module.module, program, disabled, name)
         artifact = stablehlo.serialize(module.module, stablehlo.version_for_weeks(COMPATIBLE_WEEKS))
         meshes = list(map(read_mesh, module.meshes))
         mlir.clear_context_caches()  # they keep the program's constants alive

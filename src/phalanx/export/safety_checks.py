@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from phalanx.core import PhalanxError
+from phalanx.core import Jaxpr, PhalanxError, iterate_jaxprs
+from phalanx.core.source_info import find_user_frame
 from phalanx.engine.stablehlo import custom_calls
+from phalanx.lax.callback import host_callback_p
+from phalanx.lax.ffi_call import ffi_call_p
 
 
 class CustomCallError(PhalanxError, ValueError):
@@ -145,18 +149,30 @@ def unstable_targets(targets: Iterable[str], disabled: Sequence[DisabledSafetyCh
     return [target for target in targets if target not in STABLE_TARGETS and target not in allowed]
 
 
-def check_custom_calls(module: Any, disabled: Sequence[DisabledSafetyCheck], name: str) -> None:
+def format_line(traceback: Any) -> str:
+    """The user's line, without the folders of the exporting machine."""
+    frame = find_user_frame(traceback)
+    return "an unknown line" if frame is None else f"{Path(frame.file_name).name}:{frame.line_num}"
+
+
+def check_custom_calls(module: Any, program: Jaxpr, disabled: Sequence[DisabledSafetyCheck], name: str) -> None:
     """Refuse to export a program that calls unstable kernels.
 
     Raises:
-      CustomCallError: the program calls such kernels; the message lists them.
+      CustomCallError: the program calls such kernels; the message lists them, and the lines that call them.
     """
     bad = unstable_targets(custom_calls(module), disabled)
     if bad:
+        equations = [eqn for jaxpr in iterate_jaxprs(program) for eqn in jaxpr.eqns]
+        lines = [
+            format_line(eqn.source)
+            for eqn in equations
+            if eqn.primitive is host_callback_p or (eqn.primitive is ffi_call_p and eqn.params["target"] in bad)
+        ]
         raise CustomCallError(
             f"export of {name}",
             expected="only custom calls with a stability guarantee (phalanx.export.STABLE_TARGETS)",
-            got=f"calls of {', '.join(bad)}",
+            got=f"calls of {', '.join(bad)}" + (f" at {', '.join(dict.fromkeys(lines))}" if lines else ""),
             fix="replace these operations (host callbacks cannot leave the process), or, for a kernel that you keep "
             f"available, pass disabled_checks=[DisabledSafetyCheck.custom_call({bad[0]!r})]",
         )
