@@ -55,6 +55,12 @@ def fail(scenario, x, step, other_step):
     if scenario == "constants":
         own = np.array([phalanx.process_index(), 7], np.float32)
         phalanx.jit(lambda x: x[:, :2].sum() + own)(x).block_until_ready()
+    if scenario == "callback-of-integers":  # whose result is 0, not NaN
+        apply = lambda x: lax.psum(phalanx.pure_callback(broken, phalanx.typeof(x), x, vmap_method="sequential"), "x")
+        options = dict(mesh=x.sharding.mesh, in_specs=P("x"), out_specs=P(), check_vma=False)
+        ones = phalanx.device_put(np.ones(2 * phalanx.device_count(), np.int32), x.sharding)
+        y = phalanx.jit(phalanx.shard_map(apply, **options))(ones)
+        print(f"received {np.asarray(y)}", flush=True)
     if scenario == "callback":
         phalanx.jit(lambda x: phalanx.pure_callback(broken, phalanx.typeof(x), x))(x).block_until_ready()
 
@@ -90,7 +96,7 @@ def main(scenario):
     # No process waits for the coordinator, so they go on until they notice its end.
     for i in range(20_000 if scenario == "coordinator" else 8):
         if i == 4:
-            if scenario in ("callback", "constants") or phalanx.process_index() == VICTIM:
+            if scenario.startswith("callback") or scenario == "constants" or phalanx.process_index() == VICTIM:
                 fail(scenario, x, step, other_step)
             elif scenario == "different":
                 phalanx.jit(lambda x: jnp.sin(x).sum())(x).block_until_ready()

@@ -60,6 +60,7 @@ SCENARIOS = {
         0, PATIENT, "raised", rf"got ValueError: bad callback; .*, and it was last at {HERE} \(broken\)"
     ),
 }
+SCENARIOS["callback-of-integers"] = SCENARIOS["callback"]
 SCENARIOS |= {
     f"{name} of three": scenario._replace(processes=3)
     for name, scenario in SCENARIOS.items()
@@ -123,6 +124,7 @@ def test_the_failure_of_a_process_is_raised_in_all_others(name, runs):
         assert re.search(scenario.text, error), error
         assert f"[{process}]   Fix: look at the output of process {named}, and start all processes again" in output
     assert done.returncode == scenario.status, output
+    assert not re.search(r"^\[\d\] received", output, re.M), output
     assert "fatal errors" not in output and "terminate called" not in output
 
 

@@ -48,7 +48,7 @@ def host_function(
       name: the user's name for the function, for errors.
       num_partitions: devices that share the program. If there are several, an exception does not stop the program: the
         others would wait for this one forever. The results are NaN, or zero where there is none, and the next wait for
-        any array raises the exception. Other processes may read the results before they learn of it.
+        any array raises the exception. Other processes learn of it before they read the results.
 
     Returns:
       A function for `compile_module(host_callbacks=...)`. Operands are copies, so that they may be kept; results are

@@ -39,6 +39,7 @@ _KEYS = "phalanx/watch/"
 _MAX_PERIOD = 1.0  # seconds between two records
 _CUT_SECONDS = 2.0  # after which a wait ends whose connections are cut
 _VERDICT_SECONDS = 5.0  # by which a busy watch may be late
+_TELL_SECONDS = 3 * _MAX_PERIOD  # in which the others hear of a failure, and this process that they have
 _MAX_TEXT = 4000  # characters of a traceback, since all records pass through one service
 _MAX_LINES = 2000  # of a program that is compared
 _LOST_SERVICE_TEXTS = "a lost connection to it", "hold the coordination service, itself or in its launcher"
@@ -144,6 +145,8 @@ class FailureWatch:
         self._groups: dict[str, _Group] = {}
         self._sequence = 0
         self._state: dict[str, Any] = {"state": "running"}
+        self._raised: BaseException | None = None  # in a callback of this process
+        self._late_error: Any = None  # which the next wait for an array raises, unless it is raised before
         others = (p for p in range(coordinator.num_processes) if p != coordinator.process_id)
         self._seen = {process: _Seen(time.monotonic()) for process in others}
         self._waits: dict[int, tuple[float, Any]] = {}  # of each thread: since when, and after which launches
@@ -318,6 +321,7 @@ class FailureWatch:
             self._mark_lost(group)
         if self._failure is not None and self._failure["process"] in self._lost:
             self._failure, self._has_lost_peer = None, False
+            self._forget_late_error()
             self._failed.clear()
 
     def _mark_lost(self, group: _Group) -> None:
@@ -382,8 +386,12 @@ class FailureWatch:
                     os._exit(1)
 
     def _publish_error(self, error: BaseException) -> None:
-        """Let the others know of an exception of a callback, without whose results they must not go on."""
-        self._state = _describe_error(error)
+        """Let the others know of an exception of a callback, and give them the time to stop waiting for its results."""
+        self._state, self._raised = _describe_error(error) | {"sends_invalid": True}, error
+        with contextlib.suppress(XlaRuntimeError):
+            self._publish()
+        if any(seen.state == "running" for seen in self._seen.values()):
+            self._failed.wait(_TELL_SECONDS)
 
     def _publish(self) -> None:
         self._sequence += 1
@@ -486,8 +494,12 @@ class FailureWatch:
         self._failure = failure
         with contextlib.suppress(XlaRuntimeError):
             self._publish()  # so that all processes name the same failure
-        self._failed.set()
         tcp_sockets.cut_connections(self.ports)
+        if failure["sends_invalid"] and failure["process"] != self.coordinator.process_id:
+            # A program that begins to communicate now connects anew, and receives what the callback did not return.
+            self._late_error = self._make_error(failure)
+            runtime_errors.late_failures.append(self._late_error)
+        self._failed.set()
         threading.Thread(target=self._interrupt_waits, daemon=True, name="phalanx-interrupt").start()
 
     def _interrupt_waits(self) -> None:
@@ -501,10 +513,13 @@ class FailureWatch:
         if self._failure is not None and self._interrupter.calls().intersection(calls):
             self._interrupter.interrupt()
 
-    def _make_current_error(self) -> ProcessFailure:
+    def _make_current_error(self) -> BaseException:
         return self._make_error(self._failure or next(iter(self._lost.values())))
 
-    def _make_error(self, failure: dict[str, Any]) -> ProcessFailure:
+    def _make_error(self, failure: dict[str, Any]) -> BaseException:
+        if failure["process"] == self.coordinator.process_id and self._raised is not None:
+            return runtime_errors.to_reported(self._raised)
+        self._forget_late_error()
         failure = dict(failure)
         groups = list(self._groups.values())
         own = [group for group in groups if group.thread_id == get_ident()] or groups
@@ -515,8 +530,13 @@ class FailureWatch:
             got=failure.pop("got"),
             fix=f"look at the output of process {failure['process']}, and start all processes again from a checkpoint",
         )
+        del failure["sends_invalid"]
         error.__dict__.update(failure)
         return error
+
+    def _forget_late_error(self) -> None:
+        with contextlib.suppress(ValueError):  # It has been raised, or there is none.
+            runtime_errors.late_failures.remove(self._late_error)
 
 
 def _describe_failure(process: int, record: Mapping[str, Any], kind: str, text: str, expected: str) -> dict[str, Any]:
@@ -529,6 +549,7 @@ def _describe_failure(process: int, record: Mapping[str, Any], kind: str, text: 
         "launch": number,
         "place": record["place"],
         "their_traceback": record.get("traceback", ""),
+        "sends_invalid": record.get("sends_invalid", False),
         "expected": f"process {process} to {expected}",
         "got": text + last + (f", and it was last at {record['place']}" if record["place"] else ""),
     }
