@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.processes import run_python
 
 import phalanx
 import phalanx.numpy as jnp
@@ -457,3 +458,33 @@ def test_generated_code_is_no_code_of_the_user():
     call = fast_call((FLOAT,), {}, (), [FLOAT._type], [], program, tree_structure([0]))
     assert call((FLOAT,), {})[0] is not FLOAT and program.caller is call.__code__
     assert is_internal(program.caller) and not is_user_file(program.caller.co_filename)
+
+
+def test_an_exception_of_a_signal_handler_in_a_donating_call_is_not_replaced():
+    # A handler raises when the run has begun, and the argument is donated.
+    run_python(
+        """
+        import random, signal, time
+        import phalanx, phalanx.numpy as jnp
+
+        def interrupt(*_):
+            raise TimeoutError("from a handler")
+
+        signal.signal(signal.SIGALRM, interrupt)
+        donate = phalanx.jit(lambda x: x + 1, donate_argnums=0)
+        donate(jnp.zeros(3))
+        interrupted, end = 0, time.monotonic() + 30
+        while interrupted < 100 and time.monotonic() < end:
+            arrays = [jnp.zeros(3) for _ in range(30)]
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 3e-4))
+                for x in arrays:
+                    donate(x)
+                time.sleep(1e-3)
+            except TimeoutError:
+                interrupted += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        assert interrupted >= 20, interrupted
+        """
+    )

@@ -52,6 +52,7 @@ from phalanx.engine import (
     unwrap_callback_error,
 )
 from phalanx.engine.compile_only_devices import Topology
+from phalanx.engine.traceback_filtering import is_internal
 from phalanx.runtime import (
     engine_options as engine_options,  # declares the options that concern the engine
     in_flight,
@@ -742,6 +743,8 @@ def explain_failure(error: Exception, args: Sequence[Any], name_of: Callable[[in
       args: the arguments of the call.
       name_of: the user's name for argument `i`, if it is known.
     """
+    if not _is_ours(error):
+        return  # A signal handler has raised it, after the run perhaps, which an argument was donated to.
     for i, x in enumerate(args):
         if type(x) is Array and x.is_deleted():
             raise (deleted_error(x, name_of(i)) if name_of else deleted_error(x)) from None
@@ -750,6 +753,14 @@ def explain_failure(error: Exception, args: Sequence[Any], name_of: Callable[[in
         raise donated_twice_error() from None
     if isinstance(error, XlaRuntimeError):
         raise unwrap_callback_error(error) from None
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether the library or the engine has raised an error."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is None or is_internal(last.tb_frame.f_code)
 
 
 def compile_call(
