@@ -48,6 +48,8 @@ def family(rest: str, **usual: str) -> Callable[..., Any]:
 
     def of(**own: str) -> Callable[[Any], Any]:
         def complete(function: Any) -> Any:
+            if function.__doc__ is None:  # under `python -OO`
+                return function
             names = ", ".join(inspect.signature(function).parameters)
             text = template.format(**{"name": function.__name__, "parameters": names, **usual, **own})
             function.__doc__ = f"{inspect.cleandoc(function.__doc__)}\n\n{text}\n"
