@@ -16,7 +16,7 @@ from typing import Any
 from jaxlib import _jax
 
 take_traceback, _enable = _jax.Traceback.get_traceback, _jax.set_tracebacks_enabled
-_lock = threading.RLock()  # reentrant: a signal handler that traces may interrupt its holder
+_lock = threading.Lock()
 
 
 class _Wanted:
