@@ -280,16 +280,6 @@ class Sampler:
         return self._time() / self.subject.ops * UNITS[self.unit.partition("/")[0]]
 
 
-def _set_tracebacks(system: str) -> None:
-    """Let the engine take the tracebacks that it takes where the system is the only one in the process.
-
-    With jax in the process, Phalanx leaves them on. Alone, it turns them off but for tracing, where it turns them on.
-    """
-    from jaxlib import _jax
-
-    _jax.set_tracebacks_enabled(system == "jax")
-
-
 def _wait(system: str, result: Any) -> None:
     """Wait until arrays in `result` are computed; other results need no waiting."""
     if result is None:

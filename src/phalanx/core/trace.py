@@ -37,7 +37,7 @@ from phalanx.core.error_classes import (
 from phalanx.core.jaxpr import Eqn, Jaxpr, Literal, Var, remove_dead_code
 from phalanx.core.primitive import Primitive, infer_result
 from phalanx.core.tangent import vector_space
-from phalanx.engine import current_traceback, pause_collector, take_traceback, traceback_filtering, while_tracing
+from phalanx.engine import pause_collector, traceback_filtering
 
 _new_tuple = tuple.__new__  # makes a NamedTuple without a Python call
 
@@ -382,7 +382,7 @@ class StagingTrace(Trace):
                 self.effects |= effects
         # Rules of transformations run under the source of the operation that they transform; only user code takes a
         # traceback of its own.
-        where = state.source or take_traceback() or current_traceback()
+        where = state.source or source_info.current_traceback()
         if state.scope:
             where = _new_tuple(source_info.ScopedTraceback, (where, state.scope, self.depth))
         if primitive.multiple:
@@ -497,7 +497,7 @@ def trace_to_jaxpr(
     trace = StagingTrace(state.trace, name)
     trace.input_name, trace.try_concretize_var = input_name, look
     before, scope, source = state.trace, state.scope, state.source
-    with pause_collector(), while_tracing():
+    with pause_collector():
         # Scopes around the call belong to the equation that calls the jaxpr, not to the equations inside.
         metadata, outer_source = current_scope().context.xla_metadata, source_info.split_source(source)[0]
         # No call between this line and `try`, at which an interrupt would leave the state of this trace in force.

@@ -29,6 +29,7 @@ from phalanx.engine.garbage_collector import pause_collector as pause_collector
 from phalanx.engine.hook import Hook as Hook
 from phalanx.engine.mlir import (
     cached_per_context as cached_per_context,
+    current_traceback as current_traceback,
     dense_constant as dense_constant,
     func as func,
     hlo as hlo,
@@ -40,11 +41,6 @@ from phalanx.engine.mlir import (
 )
 from phalanx.engine.public_namespace import publish as publish
 from phalanx.engine.pytree import PyTreeDef as PyTreeDef
-from phalanx.engine.raw_tracebacks import (
-    current_traceback as current_traceback,
-    take_traceback as take_traceback,
-    while_tracing as while_tracing,
-)
 from phalanx.engine.runtime_errors import (
     XlaRuntimeError as XlaRuntimeError,
     unwrap_callback_error as unwrap_callback_error,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jaxlib.mlir._mlir_libs._jax_mlir_ext as _ext
 import ml_dtypes
 import numpy as np
+from jaxlib import _jax
 from jaxlib.mlir import ir as ir
 from jaxlib.mlir._mlir_libs import _chlo, _sdy, _stablehlo
 from jaxlib.mlir.dialects import func as func
@@ -26,6 +27,9 @@ from phalanx.engine.traceback_filtering import is_user_file
 
 # As many as JAX keeps (`jax_traceback_in_locations_limit`); each further frame makes all modules larger.
 _FRAMES_KEPT = 10
+
+current_traceback: Callable[[], Any] = _jax.Traceback.get_traceback
+"""The calling thread's stack, as code objects and offsets: 0.1 to 0.4 us, nothing is formatted."""
 
 # Loading `_sdy` in jaxlib 0.12 imports this module before the names that it needs exist; jax would find it incomplete.
 if (_halfway := sys.modules.get("jaxlib.mlir.dialects.sdy")) is not None:

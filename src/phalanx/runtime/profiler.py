@@ -256,9 +256,7 @@ def stop_server() -> None:
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """Profile the memory of devices: arrays and executables.
-
-    Those that were made under the option `allocation_tracebacks` are listed by the calls that made them.
+    """Profile the memory of devices: arrays and executables, with the tracebacks of their allocation.
 
     Args:
       backend: the platform, such as `"cpu"`; the default platform if not given.
