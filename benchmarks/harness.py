@@ -275,7 +275,6 @@ class Sampler:
                 return float(run_script(self.subject.source + _PEAK_MEMORY)[1].split()[-1]) / 1024
             seconds, output = run_script(self.subject.source)
             return (float(output.split()[-1]) if self.subject.prints else seconds) * UNITS[self.unit]
-        _set_tracebacks(self.subject.of or self.system)
         gc.collect()
         return self._time() / self.subject.ops * UNITS[self.unit.partition("/")[0]]
 

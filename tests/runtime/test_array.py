@@ -333,6 +333,20 @@ def test_an_array_can_be_deleted_at_the_moment_at_which_another_thread_reads_it(
     )
 
 
+def test_a_sharded_result_can_be_read_while_a_function_is_traced():
+    # Without raw tracebacks at calls, and with them while tracing, jaxlib refuses to make arrays of the shards.
+    text = run_python(
+        """
+        import numpy as np, phalanx
+        rows = phalanx.NamedSharding(phalanx.make_mesh((8,), ("a",)), phalanx.P("a"))
+        f = phalanx.jit(lambda x: x + 1)
+        x = f(f(f(phalanx.device_put(np.zeros(8, np.float32), rows))))
+        print(phalanx.jit(lambda y: y + np.asarray(x).sum())(1.0))
+        """
+    )
+    assert text == "25.0\n"
+
+
 def test_a_deletion_leaves_the_memory_to_a_read_that_goes_on():
     x = phalanx.jit(lambda x: x + 1)(jnp.zeros(3))
     buffer = x._buffer
