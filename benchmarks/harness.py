@@ -39,15 +39,11 @@ UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}  # of a measured time in seconds
 
 @dataclass(frozen=True)
 class Timed:
-    """A call to be timed: `run()`, or `run(make())` where `make` prepares each call off the clock; `ops` divide it.
-
-    `of` is the system that it is a call of, where that is not the one of its column.
-    """
+    """A call to be timed: `run()`, or `run(make())` where `make` prepares each call off the clock; `ops` divide it."""
 
     run: Callable[..., Any]
     make: Callable[[], Any] | None = None
     ops: int = 1
-    of: str | None = None
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def forward_beside_plain(xp, depth):
         return lifted_forward(xp, depth)
     params, apply, _ = plain(phalanx, depth)
     x, run = batch(phalanx), phalanx.jit(apply)
-    return Timed(lambda: run(params, x), of="phalanx")
+    return lambda: run(params, x)
 
 
 @bench(unit="us", row=STEP, at_most=(3.0, 1.5, 1.3), sizes=SIZES)
@@ -137,7 +137,7 @@ def step_beside_plain(xp, depth):
         held[0], loss = run(held[0], x)
         return loss
 
-    return Timed(call, of="phalanx")
+    return call
 
 
 bench(unit="us", row=PEER_FORWARD, sizes=SIZES)(lifted_forward)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from tests.processes import run_python
 
-from phalanx.engine import current_traceback, mlir
+from phalanx.engine import mlir
 
 FLOAT0 = np.dtype([("float0", np.void, 0)])
 
@@ -53,7 +53,7 @@ def test_constants_hold_the_elements(value, text):
 def test_locations_name_the_users_line_and_the_operation():
     context = mlir.make_context()
     locations = mlir.Locations(context)
-    text = str(locations(current_traceback(), "jit(f)/sin"))
+    text = str(locations(mlir.current_traceback(), "jit(f)/sin"))
     assert text.startswith('loc("jit(f)/sin"(callsite("test_locations_name_the_users_line_and_the_operation"("')
     assert "test_mlir.py" in text and "/phalanx/engine/" not in text
     assert str(locations(None, "sin")) == 'loc("sin")'
@@ -62,7 +62,7 @@ def test_locations_name_the_users_line_and_the_operation():
 
 def test_user_frames_are_innermost_first():
     def inner():
-        return mlir.user_frames(current_traceback())
+        return mlir.user_frames(mlir.current_traceback())
 
     names = [frame.function_name.rpartition(".")[2] for frame in inner()[:2]]
     assert names == ["inner", "test_user_frames_are_innermost_first"]
