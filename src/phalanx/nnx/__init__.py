@@ -122,46 +122,49 @@ if TYPE_CHECKING:
     from phalanx.nnx.inspection.capture import capture as capture
     from phalanx.nnx.inspection.display import display as display
     from phalanx.nnx.inspection.tabulate import tabulate as tabulate
-    from phalanx.nnx.layers import (
-        RNN as RNN,
-        BatchNorm as BatchNorm,
-        Bidirectional as Bidirectional,
-        Conv as Conv,
-        ConvTranspose as ConvTranspose,
-        Dropout as Dropout,
+    from phalanx.nnx.layers.conv_layers import Conv as Conv, ConvTranspose as ConvTranspose
+    from phalanx.nnx.layers.dropout import Dropout as Dropout
+    from phalanx.nnx.layers.linear_layers import (
         Einsum as Einsum,
         Embed as Embed,
-        GroupNorm as GroupNorm,
-        GRUCell as GRUCell,
-        InstanceNorm as InstanceNorm,
-        LayerNorm as LayerNorm,
         Linear as Linear,
         LinearGeneral as LinearGeneral,
-        LoRA as LoRA,
-        LoRALinear as LoRALinear,
-        LSTMCell as LSTMCell,
+    )
+    from phalanx.nnx.layers.lora import LoRA as LoRA, LoRALinear as LoRALinear
+    from phalanx.nnx.layers.multi_head_attention import (
         MultiHeadAttention as MultiHeadAttention,
-        OptimizedLSTMCell as OptimizedLSTMCell,
-        PReLU as PReLU,
-        RMSNorm as RMSNorm,
-        RNNCellBase as RNNCellBase,
-        RoPE as RoPE,
-        Sequential as Sequential,
-        SimpleCell as SimpleCell,
-        SpectralNorm as SpectralNorm,
-        WeightNorm as WeightNorm,
-        avg_pool as avg_pool,
         combine_masks as combine_masks,
         dot_product_attention as dot_product_attention,
         dot_product_attention_weights as dot_product_attention_weights,
-        dot_product_attention_with_rope as dot_product_attention_with_rope,
-        flip_sequences as flip_sequences,
         make_attention_mask as make_attention_mask,
         make_causal_mask as make_causal_mask,
+    )
+    from phalanx.nnx.layers.norm_layers import (
+        BatchNorm as BatchNorm,
+        GroupNorm as GroupNorm,
+        InstanceNorm as InstanceNorm,
+        LayerNorm as LayerNorm,
+        RMSNorm as RMSNorm,
+    )
+    from phalanx.nnx.layers.pooling import (
+        avg_pool as avg_pool,
         max_pool as max_pool,
         min_pool as min_pool,
         pool as pool,
     )
+    from phalanx.nnx.layers.rnn import (
+        RNN as RNN,
+        Bidirectional as Bidirectional,
+        GRUCell as GRUCell,
+        LSTMCell as LSTMCell,
+        OptimizedLSTMCell as OptimizedLSTMCell,
+        RNNCellBase as RNNCellBase,
+        SimpleCell as SimpleCell,
+        flip_sequences as flip_sequences,
+    )
+    from phalanx.nnx.layers.rope import RoPE as RoPE, dot_product_attention_with_rope as dot_product_attention_with_rope
+    from phalanx.nnx.layers.sequential import PReLU as PReLU, Sequential as Sequential
+    from phalanx.nnx.layers.weight_norm import SpectralNorm as SpectralNorm, WeightNorm as WeightNorm
     from phalanx.nnx.metrics import Metric as Metric, MultiMetric as MultiMetric
     from phalanx.nnx.module import (
         M as M,
@@ -304,13 +307,22 @@ _NAMES = {
         "nnx.inspection.capture": "capture",
         "nnx.inspection.display": "display",
         "nnx.inspection.tabulate": "tabulate",
-        "nnx.layers": (
-            "avg_pool BatchNorm Bidirectional combine_masks Conv ConvTranspose dot_product_attention "
-            "dot_product_attention_weights dot_product_attention_with_rope Dropout Einsum Embed flip_sequences "
-            "GroupNorm GRUCell InstanceNorm LayerNorm Linear LinearGeneral LoRA LoRALinear LSTMCell "
-            "make_attention_mask make_causal_mask max_pool min_pool MultiHeadAttention OptimizedLSTMCell pool "
-            "PReLU RMSNorm RNN RNNCellBase RoPE Sequential SimpleCell SpectralNorm WeightNorm"
+        "nnx.layers.conv_layers": "Conv ConvTranspose",
+        "nnx.layers.dropout": "Dropout",
+        "nnx.layers.linear_layers": "Einsum Embed Linear LinearGeneral",
+        "nnx.layers.lora": "LoRA LoRALinear",
+        "nnx.layers.multi_head_attention": (
+            "combine_masks dot_product_attention dot_product_attention_weights make_attention_mask "
+            "make_causal_mask MultiHeadAttention"
         ),
+        "nnx.layers.norm_layers": "BatchNorm GroupNorm InstanceNorm LayerNorm RMSNorm",
+        "nnx.layers.pooling": "avg_pool max_pool min_pool pool",
+        "nnx.layers.rnn": (
+            "Bidirectional flip_sequences GRUCell LSTMCell OptimizedLSTMCell RNN RNNCellBase SimpleCell"
+        ),
+        "nnx.layers.rope": "dot_product_attention_with_rope RoPE",
+        "nnx.layers.sequential": "PReLU Sequential",
+        "nnx.layers.weight_norm": "SpectralNorm WeightNorm",
         "nnx.metrics": "Metric MultiMetric",
         "nnx.module": "iter_children iter_module_children iter_modules M Module",
         "nnx.objects": (
