@@ -481,7 +481,11 @@ ALIAS_MODULES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "nnx.helpers": (
         "Containers and compositions of modules, and training states.",
-        {"nnx.containers": "Dict List", "nnx.layers.sequential": "Sequential", "nnx.training.train_state": "TrainState"},
+        {
+            "nnx.containers": "Dict List",
+            "nnx.layers.sequential": "Sequential",
+            "nnx.training.train_state": "TrainState",
+        },
     ),
     "nnx.initializers": (
         "Initializers of parameters.",

@@ -17,7 +17,7 @@ from phalanx.core import get_aval, infer_results
 from phalanx.core.jaxpr import Eqn, Var
 from phalanx.export import deserialize
 from phalanx.export.equation_records import read_equation, write_equation
-from phalanx.partitioner.partitioned_lowering import PER_SHARD, READ_FROM_OPERATIONS, RULES
+from phalanx.partitioner.partitioned_lowering import RECORDED
 from phalanx.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 from phalanx.testing import collectives
 
@@ -87,7 +87,7 @@ def recorded_equations():
     found = [case for case in CASES if case.args and case.name != "low"]
     for call in structured_cases.CASES:
         found += equations(call.flat(), call.args, call.name)
-    return [case for case in found if case.primitive.name in (RULES.keys() | PER_SHARD) - READ_FROM_OPERATIONS]
+    return [case for case in found if case.primitive.name in RECORDED]
 
 
 def test_the_text_of_an_equation_says_all_of_it():

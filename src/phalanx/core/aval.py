@@ -242,8 +242,9 @@ class ShapedArray(AbstractValue):
         return ShapedArray(shape, self.dtype, self.weak_type, None, self.varying)
 
     def with_dtype(self, dtype: Any) -> ShapedArray:
-        """The same shape with another dtype."""
-        return ShapedArray(self.shape, dtype, False, self.type_sharding, self.varying)
+        """The same shape with another dtype, which is not weak."""
+        same = dtype is self.dtype and not self.weak_type
+        return self if same else ShapedArray(self.shape, dtype, False, self.type_sharding, self.varying)
 
     def with_varying(self, axes: frozenset[Any]) -> ShapedArray:
         """The same type, varying over exactly these mesh axes."""

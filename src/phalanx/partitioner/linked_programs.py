@@ -21,7 +21,7 @@ from phalanx.lax.shape.concatenate import concatenate_p
 from phalanx.lax.shape.reshape import reshape_p
 from phalanx.lax.shape.transpose import rev_p
 from phalanx.partitioner.dim_sharding import find_dim_sharding
-from phalanx.partitioner.partitioned_lowering import EQUATION, combine_moves, lower
+from phalanx.partitioner.partitioned_lowering import EQUATION, RECORDED, combine_moves, lower
 from phalanx.runtime import LoweringContext, aval_of, shape_of
 from phalanx.runtime.lowering import special_lowering
 from phalanx.runtime.reshard_lowering import align_operands
@@ -150,7 +150,7 @@ def _lower_recorded(ctx: LoweringContext, op: ir.Operation, text: str, read_equa
     if not all(_is_static(x) for x in (*op.operands, *results)):
         return False
     eqn = read_equation(text, list(map(aval_of, op.operands)), list(map(aval_of, results)))
-    if eqn is None:
+    if eqn is None or eqn.primitive.name not in RECORDED:
         return False
     with ir.InsertionPoint(op), op.location:
         ctx.eqn = eqn.replace(source=ctx.eqn.source)

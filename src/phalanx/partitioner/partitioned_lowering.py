@@ -133,8 +133,9 @@ def combine_moves(ctx: LoweringContext, out: Any) -> Any:
     return out
 
 
-# Primitives whose operations tell all that their equations need (`linked_programs`).
+# Primitives whose operations tell all that their equations need (`linked_programs`), and the others with rules.
 READ_FROM_OPERATIONS = {"concatenate", "fft", "pad", "reshape", "rev", "slice", "split"}
+RECORDED = (RULES.keys() | PER_SHARD) - READ_FROM_OPERATIONS
 EQUATION = "phalanx.equation"  # the attribute of a function with the text of the equation that it computes
 
 
@@ -145,8 +146,7 @@ def _record(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> lis
       The results; None if the equation is emitted as it is.
     """
     module, write, name = ctx.module, ctx.module.write_equation, eqn.primitive.name
-    is_planned = name in (RULES.keys() | PER_SHARD) - READ_FROM_OPERATIONS
-    if write is None or not is_planned or module.manual is not None or any(a.is_symbolic for a in ctx.avals_in):
+    if write is None or name not in RECORDED or module.manual is not None or any(a.is_symbolic for a in ctx.avals_in):
         return None
     if (text := write(eqn)) is None:
         return None
