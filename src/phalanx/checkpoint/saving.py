@@ -36,6 +36,7 @@ from phalanx.core import ArgumentError, PhalanxError
 from phalanx.engine import client
 from phalanx.engine.coordination import Coordinator
 from phalanx.engine.failure_watch import ProcessFailure
+from phalanx.engine.forked_processes import in_forked_process
 from phalanx.random import key_data
 from phalanx.runtime import Array, Shard
 from phalanx.typing import PyTree
@@ -417,10 +418,8 @@ def _report_at_exit() -> None:
         print(f"{type(_last._error).__name__}: {_last._error}", file=sys.stderr)
 
 
+@in_forked_process
 def _forget_last_save() -> None:
     """In a forked process, which does not have the thread of a save."""
     global _lock, _last
     _lock, _last = threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_forget_last_save)

@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 
 from phalanx.checkpoint.checkpoint_errors import CheckpointError, CheckpointNotFoundError, CheckpointSaveError
 from phalanx.core import ArgumentError, ArgumentTypeError, PhalanxError, user_stacklevel
+from phalanx.engine.forked_processes import in_forked_process
 
 DOCUMENT = "tree.json"
 ORBAX_TREE, ORBAX_ITEMS = "_METADATA", "_CHECKPOINT_METADATA"  # files that Orbax writes into a tree, and into a step
@@ -34,13 +35,11 @@ _FILE_URL, _SHORTENED_URL = "file://", re.compile(r"[a-z0-9+]+:/[^/]")
 _lock_files: set[int] = set()  # the descriptors of the locks that this process holds
 
 
+# A lock lasts until no process has its file open, and a forked process may outlive one that is killed during a save.
+@in_forked_process
 def _close_lock_files() -> None:
     while _lock_files:
         os.close(_lock_files.pop())
-
-
-# A lock lasts until no process has its file open, and a forked process may outlive one that is killed during a save.
-os.register_at_fork(after_in_child=_close_lock_files)
 
 
 class Run(abc.ABC):

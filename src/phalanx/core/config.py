@@ -27,6 +27,7 @@ from phalanx.core.options_without_effect import OPTIONS_WITHOUT_EFFECT
 from phalanx.engine import Cache, traceback_filtering as frames
 from phalanx.engine.client import is_forked
 from phalanx.engine.environment_variables import option_variables, read_option_variable
+from phalanx.engine.forked_processes import in_forked_process
 from phalanx.engine.live_objects import LiveObjects
 
 _lock = threading.RLock()
@@ -686,6 +687,7 @@ state = State()
 config = Config()
 
 
+@in_forked_process
 def _forget_programs() -> None:
     """In a forked process, change every context, so that calls find no program of the parent and report the fork."""
     global _lock
@@ -696,6 +698,4 @@ def _forget_programs() -> None:
             scope.context = scope.context.replace(is_forked=True)
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_forget_programs)
 frames.take_mode(lambda: traceback_filtering.value)

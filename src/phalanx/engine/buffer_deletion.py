@@ -8,11 +8,12 @@ each read would take a tenth of its time. `buffers` and `runtime.array` call thi
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, TypeVar
+
+from phalanx.engine.forked_processes import in_forked_process
 
 R = TypeVar("R")
 
@@ -80,10 +81,7 @@ def delete(buffer: Any, alias: Any) -> bool:
         deletions.remove(thread)
 
 
+@in_forked_process
 def _forget_threads_of_parent() -> None:
     for threads_or_buffers in (_reads, _reads_in_place, deletions):
         threads_or_buffers.clear()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_forget_threads_of_parent)

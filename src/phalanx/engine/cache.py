@@ -8,11 +8,12 @@ the lowest layer because every package has caches.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from phalanx.engine.forked_processes import in_forked_process
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -213,16 +214,13 @@ def clear_caches() -> None:
         forget()
 
 
+@in_forked_process
 def _renew_locks() -> None:
     """In a forked process, which lacks the threads that may have held them."""
     global _registry_lock
     _registry_lock = threading.RLock()
     for cache in _live_caches():
         cache._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def cache_sizes() -> dict[str, CacheSize]:

@@ -7,7 +7,6 @@ before the first client starts.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import threading
 import warnings
@@ -21,6 +20,7 @@ from jaxlib._jax import Client as Client, Device as Device, DeviceList as Device
 from phalanx.engine import cuda
 from phalanx.engine.environment_variables import option_variables, read_option_variable
 from phalanx.engine.error_record import PhalanxError
+from phalanx.engine.forked_processes import in_forked_process
 from phalanx.engine.runtime_errors import XlaRuntimeError
 
 if TYPE_CHECKING:  # A process alone needs no module for the connection to others.
@@ -126,15 +126,12 @@ def _check_main_interpreter() -> None:
         )
 
 
+@in_forked_process
 def _leave_in_parent() -> None:
     # The clients are kept, because their destructors would wait for the threads, too.
     _Clients.left_in_parent.update(_Clients.started)
     _Clients.started.clear()
     _Clients.lock = threading.RLock()  # Another thread of the parent may have held it.
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_leave_in_parent)
 
 
 def started_clients() -> Mapping[str, Client]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 from phalanx.engine import client, hide_frames, unfinished_runs
 from phalanx.engine.callbacks import calling_threads, in_callback
 from phalanx.engine.client import BackendError
+from phalanx.engine.forked_processes import in_forked_process
 from phalanx.engine.interruptible_wait import wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
 from phalanx.engine.terminate_handler import keep_threads_at_exit
@@ -143,18 +143,14 @@ def keep_tokens(run: Callable) -> Callable:
 
 _pending: list[Any] = []
 _pending_lock = threading.Lock()
+_MAX_PENDING = 64
 
 
+@in_forked_process
 def _renew_locks() -> None:
     """In a forked process, which lacks the threads that may have held them."""
     global _start_lock, _pending_lock
     _start_lock, _pending_lock = threading.RLock(), threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_renew_locks)
-
-_MAX_PENDING = 64
 
 
 def add_token(token: Any) -> None:

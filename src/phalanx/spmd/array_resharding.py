@@ -116,16 +116,20 @@ def _reuse_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: 
         x if x._type is t and not d else wrap_buffer(buffers.with_sharding(x._share(), t.buffer_aval, t.sharding), t)
         for x, t, d in zip(arrays, types, donate, strict=True)
     ]
-    for x in itertools.compress(arrays, donate):
-        x._give_up()  # Deleting its buffers would delete those of the result.
+    _give_up_donated(arrays, donate)
     return out
+
+
+def _give_up_donated(arrays: Sequence[Array], donate: Sequence[bool]) -> None:
+    """Make donated arrays unusable whose buffers the results share; deleting the buffers would delete the results."""
+    for x in itertools.compress(arrays, donate):
+        x._give_up()
 
 
 def _reorder_buffers(arrays: Sequence[Array], types: Sequence[ArrayType], donate: Sequence[bool]) -> list[Array]:
     """Reuse buffers in another order of the devices."""
     out = [wrap_buffer(buffers.reorder_shards(x._buffer, t.sharding), t) for x, t in zip(arrays, types, strict=True)]
-    for x in itertools.compress(arrays, donate):
-        x._give_up()  # Deleting its buffers would delete those of the result.
+    _give_up_donated(arrays, donate)
     return out
 
 
