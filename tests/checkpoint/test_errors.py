@@ -207,6 +207,14 @@ def test_the_folder_of_one_step_has_no_other(tmp_path):
         )
 
 
+@pytest.mark.parametrize("name", [checkpoint.load, checkpoint.metadata, checkpoint.steps])
+def test_a_path_that_the_system_refuses_is_named(name, tmp_path):
+    path = str(tmp_path / ("n" * 300))
+    with pytest.raises(CheckpointError) as caught:
+        name(path)
+    assert f"expected to read {path!r}, got OSError: [Errno 36] File name too long" in str(caught.value)
+
+
 def test_a_step_is_an_integer_of_any_type(tmp_path):
     saving = checkpoint.save(tmp_path, {"n": 1}, step=jnp.int32(3), wait=True)
     assert saving.step == 3 and type(saving.step) is int

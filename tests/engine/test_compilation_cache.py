@@ -129,6 +129,13 @@ def test_an_entry_that_xla_cannot_load_is_rewritten(cache):
     assert counted(lambda: works(compiled(ADD_ONE))) == {"hits": 1, "misses": 0, "writes": 0}
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800"])
+def test_a_folder_that_cannot_exist_is_not_used(cache, name):
+    cache(directory=os.path.join(cache().directory, name))
+    with pytest.warns(CompilationCacheWarning, match="got (embedded null byte|'utf-8' codec)"):
+        works(compiled(ADD_ONE))
+
+
 def test_an_entry_under_anothers_name_is_not_taken(cache):
     compiled(ADD_ONE)
     (name,) = entries(cache)

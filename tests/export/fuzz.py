@@ -1,14 +1,16 @@
 """Fuzzing of everything that reads exported programs: `make fuzz`, or `python -m tests.export.fuzz SECONDS [SEED]`.
 
-Four things are tried, each with inputs that Hypothesis draws, and the first two also with inputs that atheris grows by the
+Five things are tried, each with inputs that Hypothesis draws, and the first two also with inputs that atheris grows by the
 coverage of the reader's own code (Linux on x86-64, Python 3.11 to 3.14; elsewhere Hypothesis has all the time): texts of
-shapes and constraints; headers, as text and as data, under a digest that agrees; whole artifacts, damaged; and StableHLO,
-damaged under a digest that agrees, which `verify` hands to a child process. A reader must answer each with what it reads or
+shapes and constraints; headers, as text and as data, under a digest that agrees; the equations that an artifact records, with
+parts exchanged; whole artifacts, damaged; and StableHLO, damaged under a digest that agrees, which `verify` hands to a
+child process. A reader must answer each with what it reads or
 the one error it is for, quickly, in memory that is in proportion to the input. Seconds are of CPU time.
 
 What is taken badly is written to tests/data/export/findings/, where `test_corpus.py` keeps it.
 """
 
+import functools
 import hashlib
 import json
 import resource
@@ -24,9 +26,13 @@ from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 from tests.export.corpus import DATA
+from tests.export.test_equation_records import recorded_equations
 
+from phalanx.core import Eqn, Var, get_aval, infer_results
 from phalanx.export import ArtifactError, SymbolicScope, deserialize, symbolic_shape, verify
 from phalanx.export.artifact_format import MAGIC, VERSION, split_artifact
+from phalanx.export.equation_records import read_equation, write_equation
+from phalanx.export.type_serialization import read_aval, write_aval
 
 FINDINGS = DATA / "findings"
 SLOW = 5.0  # seconds of CPU that one input may take
@@ -65,6 +71,27 @@ def check_text(data):
             read(words)
         except (ValueError, ZeroDivisionError):
             pass
+
+
+def check_equation(data):
+    """Read an equation whose operands and results have the types that are written with it."""
+    ins, outs, text = json.loads(data)
+    in_avals, out_avals = ([read_aval(a, symbolic_shape) for a in avals] for avals in (ins, outs))
+    found = read_equation(text, in_avals, out_avals)
+    assert found is None or (hash(tuple(found.params.items())), str(found.params))
+
+
+@functools.cache
+def records():
+    """For each equation of which artifacts have records the types of operands and results, and the record."""
+    found = []
+    for case in recorded_equations():
+        avals = tuple(map(get_aval, case.args))
+        outs = infer_results(case.primitive, avals, case.params)
+        text = write_equation(Eqn(case.primitive, list(map(Var, avals)), list(map(Var, outs)), case.params, None))
+        if text is not None:
+            found.append((list(map(write_aval, avals)), list(map(write_aval, outs)), json.loads(text)))
+    return found
 
 
 def check_stranger(data):
@@ -144,6 +171,9 @@ parts = st.sampled_from(PARTS)
 headers = parts.flatmap(lambda p: changed(p[0]).map(lambda header: sealed(header, *p[1:])))
 header_texts = st.builds(lambda p, e: sealed(damaged(json.dumps(p[0]).encode(), e), *p[1:]), parts, edits)
 artifacts = st.builds(damaged, st.sampled_from(CORPUS), edits)
+equations = st.deferred(lambda: st.sampled_from(records())).flatmap(
+    lambda r: changed(r[2]).map(lambda record: json.dumps([*r[:2], json.dumps(record)]).encode())
+)
 programs = st.builds(lambda p, e: sealed(p[0], damaged(p[1], e)), parts, edits)
 
 
@@ -178,11 +208,12 @@ TARGETS = {
     "headers": Target(
         check_artifact,
         st.one_of(headers, header_texts),
-        0.4,
+        0.35,
         around,
         tuple(bytes([i]) + json.dumps(header).encode() for i, (header, *_) in enumerate(PARTS)),
     ),
-    "artifacts": Target(check_artifact, artifacts, 0.15),
+    "equations": Target(check_equation, equations, 0.1, suffix=".json"),
+    "artifacts": Target(check_artifact, artifacts, 0.1),
     "programs": Target(check_stranger, programs, 0.2),
 }
 

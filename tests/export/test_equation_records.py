@@ -116,6 +116,8 @@ def test_the_text_of_an_equation_says_all_of_it():
         '["top_k",{"dim":1,"k":"two"}]',
         '["top_k",{"dim":9,"k":2}]',
         '["top_k",{"dim":1,"k":3}]',
+        '["top_k",{"dim":1,"k":2,"stable":true}]',  # a parameter that a later version may add
+        '["top_k",{"dim":1,"k":2.0}]',
         '["top_k",[":dtype"]]',
         '["top_k",{"dim":1,"k":[":Precision","NONE"]}]',
         '["ffi_call",{"num_batch":0}]',
@@ -132,6 +134,16 @@ def test_text_of_other_versions_is_not_read(text):
     assert read_equation(text, (x,), outs) is None
 
 
+def test_an_equation_with_a_parameter_of_a_later_version_is_not_read():
+    for case in recorded_equations():
+        avals = tuple(map(get_aval, case.args))
+        outs = infer_results(case.primitive, avals, case.params)
+        text = write_equation(Eqn(case.primitive, list(map(Var, avals)), list(map(Var, outs)), case.params, None))
+        if text is not None:
+            name, params = json.loads(text)
+            assert read_equation(json.dumps([name, params | {"later": 0}]), avals, outs) is None, text
+
+
 def test_functions_of_an_equation_are_checked():
     loop = phalanx.make_jaxpr(lambda x: lax.reduce(x, 0.0, lambda a, b: a * b + a, (0,)))(values(4)).eqns[0]
     text, types = write_equation(loop), [[v.aval for v in atoms] for atoms in (loop.invars, loop.outvars)]
@@ -141,6 +153,8 @@ def test_functions_of_an_equation_are_checked():
         text.replace('["mul"', '["top_k"'),
         text.replace("[0,1]", "[0,7]"),  # no such value
         text.replace("float32[]", "int32[]", 1),
+        text.replace("[0,1]", "[0]"),  # too few operands
+        text.replace("[[2]]", "[[3]]") if "[[2]]" in text else text.replace("[0,1]", '[0,["float32[]",[1,2]]]'),
     ):
         assert wrong != text and read_equation(wrong, *types) is None, wrong
 

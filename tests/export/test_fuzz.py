@@ -3,7 +3,7 @@
 import pytest
 from tests.export import fuzz
 
-KINDS = {".phalanx": fuzz.check_artifact, ".txt": fuzz.check_text}
+KINDS = {".phalanx": fuzz.check_artifact, ".txt": fuzz.check_text, ".json": fuzz.check_equation}
 
 
 @pytest.fixture(autouse=True)

@@ -75,7 +75,10 @@ def open_reader(path: str | os.PathLike[str], step: int | str, where: str) -> Re
     """
     if not (isinstance(step, str) and step == "latest"):
         step = parse_step(step, where)
-    reader = _open_url(os.fsdecode(path).rstrip("/"), step, where) if is_url(path) else _open_local(path, step, where)
+    with explain_os_errors(where, os.fsdecode(path), reading=True):
+        reader = (
+            _open_url(os.fsdecode(path).rstrip("/"), step, where) if is_url(path) else _open_local(path, step, where)
+        )
     if step not in ("latest", reader.step):
         raise CheckpointNotFoundError(
             f"{where}, step",
@@ -110,11 +113,10 @@ def _open_local(path: str | os.PathLike[str], step: int | str, where: str) -> Re
 def _open_url(url: str, step: int | str, where: str) -> Reader:
     run = RunUrl(url, where)
     number = _parse_number(url.rpartition("/")[2])
-    with explain_os_errors(where, url, reading=True):
-        document = run.read_own_document()
-        if document is None:
-            number = run.find_step(step, where)
-            url, document = run.locate(number), run.read_document(number)
+    document = run.read_own_document()
+    if document is None:
+        number = run.find_step(step, where)
+        url, document = run.locate(number), run.read_document(number)
     return StepReader(url, f"{url}/", document, number, where)
 
 

@@ -222,7 +222,7 @@ def _is_open_to_others(directory: str, cache: CacheSettings) -> bool:
     """Whether every user may write to the folder, which is reported."""
     try:
         mode = os.stat(directory).st_mode
-    except OSError:  # There is none yet.
+    except (OSError, ValueError):  # There is none yet, or none can have this name.
         return False
     if not mode & stat.S_IWOTH or os.name == "nt":
         return False
@@ -245,7 +245,7 @@ def _read(path: str, key: str, cache: CacheSettings) -> tuple[bytes | None, bool
             content = file.read() if is_file else b""
     except FileNotFoundError:
         return None, False
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError if no file can have this name
         _complain(cache, f"entry {path}", "a file that can be read", str(error))
         return None, True
     payload = _decode(content, key)
@@ -273,8 +273,8 @@ def _write(path: str, content: bytes, cache: CacheSettings) -> None:
         with open(os.open(temporary, _WRITE, 0o600), "wb") as file:
             file.write(content)
         os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError, ValueError):
             os.unlink(temporary)
         _complain(cache, f"entry {path}", "a folder that can be written to", str(error))
         return

@@ -20,19 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from phalanx.core import (
-    Eqn,
-    Jaxpr,
-    Literal,
-    PhalanxError,
-    ShapedArray,
-    Var,
-    check_jaxpr,
-    dtypes,
-    infer_results,
-    no_effects,
-    registry,
-)
+from phalanx.core import Eqn, Jaxpr, Literal, ShapedArray, Var, check_jaxpr, dtypes, infer_results, no_effects, registry
 from phalanx.export.artifact_format import malformed_error
 from phalanx.export.type_serialization import read_aval, write_aval
 from phalanx.lax.contraction.precision import DotAlgorithm, DotAlgorithmPreset, Precision
@@ -42,6 +30,7 @@ from phalanx.lax.fft import FftType
 from phalanx.lax.indexing.gather import GatherDimensionNumbers, GatherScatterMode
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers
 from phalanx.lax.prng.rng_bit_generator import RandomAlgorithm
+from phalanx.runtime import lower_jaxpr_to_module
 
 _ENUMS: Final[dict[str, type[enum.Enum]]] = {
     f":{kind.__name__}": kind
@@ -53,7 +42,6 @@ _RECORDS: Final[dict[str, Any]] = {
 }
 _CALLS_KERNELS = "ffi_call"
 _PLAIN = (bool, int, float, str, type(None))
-_UNREADABLE = (PhalanxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def write_equation(eqn: Eqn) -> str | None:
@@ -77,11 +65,20 @@ def read_equation(text: str, in_avals: Sequence[ShapedArray], out_avals: Sequenc
     try:
         name, params = json.loads(text)
         found = _read_eqn(name, params, list(map(Var, in_avals)), out_avals)
-        results = infer_results(found.primitive, tuple(in_avals), found.params)
-    except _UNREADABLE:
+        inferred = infer_results(found.primitive, tuple(in_avals), found.params)
+        if [(a.shape, a.dtype) for a in inferred] != [(a.shape, a.dtype) for a in out_avals]:
+            return None
+        _check_lowers(found)
+    except Exception:  # rules may fail in any way on parameters that they did not make
         return None
-    inferred, wanted = ([(a.shape, a.dtype) for a in avals] for avals in (results, out_avals))
-    return found if inferred == wanted else None
+    return found
+
+
+def _check_lowers(eqn: Eqn) -> None:
+    """Lower an equation on its own; raises unless its rule takes the parameters, which `abstract_eval` may ignore."""
+    hash(tuple(eqn.params.items()))
+    program = Jaxpr(eqn.invars, [eqn], eqn.outvars)
+    lower_jaxpr_to_module(program, "cpu", is_portable=True, is_attached=False).module.operation.verify()
 
 
 def _write_params(eqn: Eqn) -> dict[str, Any]:
@@ -155,7 +152,7 @@ def _read_jaxpr(in_avals: list[str], equations: list[Any], outs: list[Any]) -> J
         if isinstance(a, int):
             return values[a]
         aval = _read_type(a[0])
-        return Literal(np.asarray(a[1], aval.dtype), aval)
+        return Literal(np.asarray(a[1], aval.dtype).reshape(aval.shape), aval)
 
     for name, params, ins, out_avals in equations:
         eqns.append(_read_eqn(name, params, list(map(atom, ins)), list(map(_read_type, out_avals))))

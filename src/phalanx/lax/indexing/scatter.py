@@ -140,7 +140,7 @@ class ScatterPrimitive(Primitive):
             [names.operand, names.indices, names.outside], [names.operand], whole=names.whole | unpaired
         )
 
-    def combine(self, ctx, old, new, **params):
+    def combine(self, ctx, old, new):
         """Emit the combination of an element of the operand with an element of the updates."""
         return new if self.operation is None else self.operation(old, new).result
 

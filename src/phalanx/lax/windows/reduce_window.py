@@ -84,14 +84,20 @@ def _window_shape(where: str, x: ShapedArray, window: dict) -> tuple:
     return tuple([num_windows(*dim) for dim in zip(x.shape, *columns, strict=True)])
 
 
-def _window_attributes(window: dict) -> dict:
+def _window_attributes(
+    *,
+    window_dimensions: Sequence,
+    window_strides: Sequence,
+    padding: Sequence,
+    base_dilation: Sequence | None = None,
+    window_dilation: Sequence | None = None,
+) -> dict:
     """The attributes of a StableHLO operation for a window."""
     integers = ir.DenseI64ArrayAttr.get
-    out = {name: integers(window[name]) for name in ("window_dimensions", "window_strides")}
-    if "base_dilation" in window:
-        out["base_dilations"] = integers(window["base_dilation"])
-        out["window_dilations"] = integers(window["window_dilation"])
-    return out | {"padding": ir.DenseIntElementsAttr.get(np.asarray(window["padding"], np.int64).reshape(-1, 2))}
+    out = {"window_dimensions": integers(window_dimensions), "window_strides": integers(window_strides)}
+    if base_dilation is not None:
+        out |= {"base_dilations": integers(base_dilation), "window_dilations": integers(window_dilation)}
+    return out | {"padding": ir.DenseIntElementsAttr.get(np.asarray(padding, np.int64).reshape(-1, 2))}
 
 
 def _without_negative_padding(ctx: LoweringContext, x: Any, aval: ShapedArray, window: dict) -> tuple[Any, dict]:
@@ -144,7 +150,7 @@ class _ReduceWindowMonoid(Primitive):
             program = trace_to_jaxpr(lambda a, b: [type(self).pair(a, b)], [scalar, scalar], self.name)
             return emit_symbolic_windows(ctx, [x], [init], window, program, [aval])[0]
         x, window = _without_negative_padding(ctx, x, ctx.avals_in[0], window)
-        op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [init], **_window_attributes(window))
+        op = hlo.ReduceWindowOp([ctx.type(aval)], [x], [init], **_window_attributes(**window))
         ctx.region([scalar, scalar], op, lambda a, b: self.operation(a, b).result)
         return op.result
 
@@ -246,7 +252,7 @@ class SelectAndGatherAdd(Primitive, name="select_and_gather_add"):
         scalars = [ShapedArray((), x_aval.dtype), ShapedArray((), t_aval.dtype)]
         inits = [ctx.constant(_worst(comparison, x_aval.dtype), scalars[0]), ctx.constant(0, scalars[1])]
         types = [ctx.type(out.update(dtype=x_aval.dtype)), ctx.type(out)]
-        op = hlo.ReduceWindowOp(types, [x, t], inits, **_window_attributes(window))
+        op = hlo.ReduceWindowOp(types, [x, t], inits, **_window_attributes(**window))
 
         def body(a: ir.Value, t_a: ir.Value, b: ir.Value, t_b: ir.Value) -> list:
             wins = emit_compare(a, b, comparison, x_aval.dtype)
@@ -308,7 +314,7 @@ class SelectAndScatterAdd(Primitive, name="select_and_scatter_add"):
     def lower(self, ctx, source, x, *, comparison, **window):
         s_aval, x_aval = ctx.avals_in
         scalar, x_scalar = ShapedArray((), s_aval.dtype), ShapedArray((), x_aval.dtype)
-        attributes = _window_attributes(window)
+        attributes = _window_attributes(**window)
         pads = window["padding"]
         shape = x_aval.shape
         # The result then has the shape of the padded operand, and is sliced at the end.
@@ -361,7 +367,7 @@ class ReduceWindow(Primitive, name="reduce_window", multiple=True):
         if not _is_static(window):
             return emit_symbolic_windows(ctx, args[:num], args[num:], window, program, ctx.avals_out)
         op = hlo.ReduceWindowOp(
-            [ctx.type(a) for a in ctx.avals_out], args[:num], args[num:], **_window_attributes(window)
+            [ctx.type(a) for a in ctx.avals_out], args[:num], args[num:], **_window_attributes(**window)
         )
         scalars = [ShapedArray((), a.dtype) for a in ctx.avals_out]
         ctx.region([*scalars, *scalars], op, lambda *operands: ctx.emit(program, operands))
