@@ -203,8 +203,12 @@ def test_a_shard_map_fixes_the_sizes_of_its_mesh():
         phalanx.ShapeDtypeStruct((8,), "float32", sharding=NamedSharding(mesh, P("data")))
     )
     for found in (inner, deserialize(around.serialize())):  # a call of the program keeps what fixes its mesh
-        ((name, size, fixed_by),) = found.mesh_axes
-        assert (name, size) == ("data", 2)
+        ((name, size, fixed_by, named_by),) = found.mesh_axes
+        assert (name, size) == ("data", 2) and named_by in (
+            None,
+            "the sharding of argument x",
+            "the sharding of argument args[0]",
+        )
         assert re.fullmatch(r"shard_map at test_other_meshes\.py:\d+", fixed_by)
         x = phalanx.device_put(np.arange(8, dtype="f4"), found.in_shardings_jax(mesh)[0])
         np.testing.assert_array_equal(found.call(x), 2 * (np.arange(4) + np.arange(4, 8)))
@@ -225,7 +229,9 @@ def test_programs_without_one_mesh_run_on_as_many_devices_only():
     found = export.export(program)(np.ones(8, "f4"), np.ones(8, "f4"))
     assert found.mesh_axes is None
     with pytest.raises(
-        ValueError, match=r"expected arguments over 4 devices, as it was exported for, got a program for 1\."
+        ValueError,
+        match="expected arguments over 4 devices, as it was exported for, since the sharding of argument y names another "
+        "mesh than the sharding of argument x, got a program for 1",
     ):
         found.call(np.ones(8, "f4"), np.ones(8, "f4"))
 
@@ -289,6 +295,99 @@ def test_the_devices_of_a_mesh_may_be_asked_for_their_platform(read, is_size):
     assert [line is not None for line in lines] == [is_size] * 2
     assert not is_size or all(re.match(r"(mesh|sharding)\.device.* at ", n) for n in lines)
     assert type(mesh.devices) is np.ndarray  # nothing is left of the watch
+
+
+@pytest.mark.parametrize(
+    ("count", "name"),
+    [
+        (lambda: phalanx.device_count(), "device_count()"),
+        (lambda: phalanx.local_device_count("cpu"), "local_device_count()"),
+        (lambda: phalanx.process_count(), "process_count()"),
+        (lambda: len(phalanx.devices()), "devices()"),
+        (lambda: sum(1 for _ in phalanx.local_devices()), "local_devices()"),
+        (lambda: np.asarray(phalanx.devices()).size, "devices()"),
+        (lambda: len(phalanx.devices()[1:]), "devices()"),
+        (lambda: len(phalanx.devices() + [None]), "devices()"),
+        (lambda: float(phalanx.devices() == []), "devices()"),
+        (lambda: phalanx.devices()[0].platform == "cpu", None),
+        (lambda: auto_mesh((4,), ("rows",), devices=phalanx.devices()[:4]).axis_names == ("rows",), None),
+        (lambda: phalanx.process_index(), None),
+    ],
+)
+def test_the_number_of_devices_of_the_process_fixes_all_axes(count, name):
+    found = export.export(phalanx.jit(lambda x: x * count(), in_shardings=on_data(MESH)))(X)
+    for axis in found.mesh_axes:
+        assert (
+            axis.fixed_by is None
+            if name is None
+            else re.fullmatch(re.escape(name) + r" at test_other_meshes\.py:\d+", axis.fixed_by)
+        )
+    assert type(phalanx.devices()) is list  # nothing is left of the watch
+
+
+def refusal(call, *args):
+    with pytest.raises(phalanx.errors.ShardingError) as error:
+        call(*args)
+    return re.sub(r":\d+([ ),])", r":LINE\1", str(error.value))
+
+
+def test_a_mesh_of_other_axes_is_refused_with_what_names_and_fixes_the_axes():
+    eight = phalanx.device_put(X, NamedSharding(auto_mesh((8,), ("rows",)), P("rows")))
+
+    def constrained(x):
+        return lax.with_sharding_constraint(x, NamedSharding(MESH, P(None, "model"))) * 2
+
+    found = export.export(phalanx.jit(constrained, in_shardings=on_data(MESH)))(X)
+    for program in (found, deserialize(found.serialize())):
+        assert refusal(program.call, eight) == (
+            "call of exported constrained: expected arguments over 4 devices, as it was exported for, or over a mesh with "
+            "the axes data (the sharding of argument x), model (sharding_constraint at test_other_meshes.py:LINE), got a "
+            "program for 8 over rows=8.\n"
+            "  Fix: place the arguments with device_put(x, NamedSharding(mesh, spec)) on such a mesh."
+        )
+    rows = phalanx.pmap(lambda x: x * 2, axis_name="rows_of_x", devices=phalanx.devices()[:4])
+    found = deserialize(export.export(rows)(X[:4]).serialize())
+    assert refusal(found.call, phalanx.device_put(X[:4], NamedSharding(auto_mesh((8,), ("rows",)), P()))) == (
+        "call of exported <lambda>: expected arguments over 4 devices, as it was exported for, or over a mesh with the axes "
+        "rows_of_x=4 (shard_map at test_other_meshes.py:LINE), got a program for 8 over rows=8.\n"
+        "  Fix: place the arguments with device_put(x, NamedSharding(mesh, spec)) on such a mesh."
+    )
+
+
+def test_a_program_over_two_meshes_says_which_line_names_the_second():
+    flat = AbstractMesh((4,), ("all",))
+
+    def constrained(x):
+        return lax.with_sharding_constraint(x, NamedSharding(flat, P("all"))) * 2
+
+    found = export.export(phalanx.jit(constrained, in_shardings=on_data(MESH)))(X)
+    assert found.mesh_axes is None
+    eight = phalanx.device_put(X, NamedSharding(auto_mesh((8,), ("data",)), P("data")))
+    for program in (found, deserialize(found.serialize())):
+        assert refusal(program.call, eight) == (
+            "call of exported constrained: expected arguments over 4 devices, as it was exported for, since "
+            "sharding_constraint at test_other_meshes.py:LINE names another mesh than the sharding of argument x, got a "
+            "program for 8 over data=8.\n"
+            "  Fix: place the arguments with device_put(x, NamedSharding(mesh, spec)) on such a mesh, or export the "
+            "function again with shardings over one mesh."
+        )
+
+
+@pytest.mark.parametrize("inner", ["shard_map", "constraint"])
+def test_arguments_over_an_abstract_mesh_are_exported_for_the_devices_that_the_function_names(inner):
+    mesh = auto_mesh((4,), ("data",), devices=phalanx.devices()[:4])
+    functions = {
+        "shard_map": phalanx.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P("data"), out_specs=P("data")),
+        "constraint": lambda x: lax.with_sharding_constraint(x * 2, on_data(mesh)),
+    }
+    of_four = on_data(AbstractMesh((4,), ("data",)))
+    declared = phalanx.jit(functions[inner], in_shardings=of_four)
+    for program, arg in (
+        (declared, X),
+        (phalanx.jit(functions[inner]), phalanx.ShapeDtypeStruct(X.shape, "f4", sharding=of_four)),
+    ):
+        found = deserialize(export.export(program)(arg).serialize())
+        np.testing.assert_array_equal(found.call(phalanx.device_put(X, on_data(mesh))), X * 2)
 
 
 def test_a_program_that_read_a_size_refuses_other_sizes_and_names_the_line():

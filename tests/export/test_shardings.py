@@ -54,8 +54,8 @@ def test_calling_on_a_mesh_without_the_axes_of_the_program_is_an_error(mesh):
     found = export.export(phalanx.jit(jnp.sin, in_shardings=rows))(shape(8))
     other = auto_mesh((2,), ("x",))
     text = (
-        "expected arguments over 8 devices, as it was exported for, or over a mesh with the axes data, model, "
-        "got a program for 2 over x=2.\n"
+        "expected arguments over 8 devices, as it was exported for, or over a mesh with the axes data (the sharding of "
+        "argument x), model, got a program for 2 over x=2.\n"
         "  Fix: place the arguments with device_put(x, NamedSharding(mesh, spec)) on such a mesh."
     )
     with raises(ValueError, f"call of exported sin: {text}"):

@@ -6,13 +6,15 @@ before the first client starts.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 from jaxlib import _jax
 from jaxlib._jax import Client as Client, Device as Device, DeviceList as DeviceList
@@ -25,6 +27,8 @@ from phalanx.engine.runtime_errors import XlaRuntimeError
 
 if TYPE_CHECKING:  # A process alone needs no module for the connection to others.
     from phalanx.engine.coordination import Coordinator
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class BackendError(PhalanxError, RuntimeError):
@@ -332,6 +336,20 @@ def client(platform: str | None = None) -> Client:
         return _Clients.started[name]
 
 
+# While a function is exported: called with the name and the result of each function below that lists or counts.
+count_observer: ContextVar[Callable[[str, Any], Any] | None] = ContextVar("count_observer", default=None)
+
+
+def _observed(function: F) -> F:
+    @functools.wraps(function)
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        found, observe = function(*args, **kwargs), count_observer.get()
+        return found if observe is None else observe(function.__name__, found)
+
+    return cast(F, observed)
+
+
+@_observed
 def devices(backend: str | None = None) -> list[Device]:
     """List the devices of a platform, over all processes, by id.
 
@@ -348,6 +366,7 @@ def devices(backend: str | None = None) -> list[Device]:
     return client(backend).devices()
 
 
+@_observed
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: int | None = None
 ) -> list[Device]:
@@ -381,6 +400,7 @@ def local_devices(
     return [device for device in devices(backend) if device.process_index == wanted]
 
 
+@_observed
 def device_count(backend: str | None = None) -> int:
     """Count the devices of a platform over all processes.
 
@@ -397,6 +417,7 @@ def device_count(backend: str | None = None) -> int:
     return client(backend).device_count()
 
 
+@_observed
 def local_device_count(backend: str | None = None) -> int:
     """Count the devices of a platform that belong to this process.
 
@@ -445,6 +466,7 @@ def process_indices(backend: str | None = None) -> list[int]:
     return sorted({device.process_index for device in devices(backend)})
 
 
+@_observed
 def process_count(backend: str | None = None) -> int:
     """Count the processes that have devices of a platform.
 

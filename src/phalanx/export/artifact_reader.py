@@ -124,7 +124,8 @@ def _read_header(header: dict[str, Any], program: bytes, get_vjp: Callable[[], E
         module_kept_var_idx=_read_kept(header["kept"], len(in_avals)),
         parameters=_read_texts(header["parameters"]),
         constraints=constraints,
-        mesh_axes=_read_mesh_axes(header.get("mesh_axes"), devices),
+        mesh_axes=_read_mesh_axes(header.get("mesh_axes"), header.get("axes_named_by"), devices),
+        devices_fixed_by=None if (reason := header.get("devices_fixed_by")) is None else _read_text(reason),
         _get_vjp=get_vjp,
     )
 
@@ -148,15 +149,18 @@ def _shape_reader(constraints: tuple[str, ...]) -> Callable[[str], tuple[Any, ..
     return read
 
 
-def _read_mesh_axes(data: object, num_devices: int) -> tuple[ProgramAxis, ...] | None:
+def _read_mesh_axes(data: object, named_by: object, num_devices: int) -> tuple[ProgramAxis, ...] | None:
     """The axes of the program's mesh; None if they are unknown, as in artifacts of versions that did not write them."""
     if data is None:
         return None
     axes = require_list(data, "axes of a mesh")
+    names = [None] * len(axes) if named_by is None else require_list(named_by, "what names the axes of a mesh")
+    if len(names) != len(axes) or not all(isinstance(name, str | None) for name in names):
+        raise malformed_error("what names each axis of a mesh", named_by)
     if not all(isinstance(a, list) and len(a) == 3 and isinstance(a[2], str | None) for a in axes):
         raise malformed_error("axes of a mesh", data)
     read_meshes([[axis[:2] for axis in axes]], num_devices)  # raises unless they are the axes of a mesh
-    return tuple([ProgramAxis(*axis) for axis in axes])
+    return tuple([ProgramAxis(*axis, named_by=name) for axis, name in zip(axes, names, strict=True)])
 
 
 def _read_convention(value: object) -> int:

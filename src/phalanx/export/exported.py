@@ -47,6 +47,8 @@ class Exported(ExportedProgram):
       constraints: the constraints between dimension variables, which every call checks.
       mesh_axes: the axes of the mesh that the program was exported for, and which of their sizes it fixes; None if the
         program is for one device, names several meshes or other shardings, or comes from an older artifact.
+      devices_fixed_by: why a program for several devices has no `mesh_axes`, and runs on as many devices only; None
+        otherwise, and in older artifacts.
 
     Examples:
       >>> import phalanx

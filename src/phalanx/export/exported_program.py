@@ -33,11 +33,14 @@ class ProgramAxis(NamedTuple):
       name: the name of the axis.
       size: its size at the export.
       fixed_by: what needs this size, with its line, such as "shard_map at model.py:12"; None if any size will do.
+      named_by: what names the axis, such as "the sharding of argument x" or "sharding_constraint at model.py:9"; None
+        if nothing does, or in artifacts of versions that did not write it.
     """
 
     name: str
     size: int
     fixed_by: str | None
+    named_by: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,7 @@ class ExportedProgram(abc.ABC):
     parameters: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     mesh_axes: tuple[ProgramAxis, ...] | None = None
+    devices_fixed_by: str | None = None
     _get_vjp: Callable[[], ExportedProgram] | None = field(default=None, repr=False)
 
     @abc.abstractmethod

@@ -35,7 +35,7 @@ from phalanx.export.program_mesh import DeclaredMesh
 from phalanx.export.safety_checks import DisabledSafetyCheck, format_line
 from phalanx.export.type_serialization import StoredSharding, without_devices
 from phalanx.lax import full
-from phalanx.runtime import ArrayType, on_abstract_devices, on_devices
+from phalanx.runtime import ArrayType, is_abstract, named_sharding, on_abstract_devices, on_devices
 from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding, use_mesh
 from phalanx.spmd import jit
 from phalanx.spmd.shard_map_primitive import shard_map_p
@@ -172,9 +172,9 @@ def _export(
     """Lower a traced function. `parameters` names its parameters where its signature does not, as for a derivative."""
     traced = traced.resolve_auto()
     name, program, options, call = traced.fun_name, traced.program, traced.options, traced._call
-    # An export must not depend on attached devices, so shardings move to abstract ones first.
-    types = [ArrayType(t.aval, on_abstract_devices(t.sharding), t.committed) for t in traced.argument_types()]
-    declared, out_declared = (list(map(on_abstract_devices, s)) for s in (options.in_shardings, options.out_shardings))
+    place = _choose_placement(program)
+    types = [ArrayType(t.aval, place(t.sharding), t.committed) for t in traced.argument_types()]
+    declared, out_declared = (list(map(place, s)) for s in (options.in_shardings, options.out_shardings))
     devices, in_shardings, _ = resolve_shardings(
         program,
         types,
@@ -217,6 +217,15 @@ def _export(
     signature_names = [call.signature.name_of(call.position(i)) for i in range(len(call.dynamic()[0]))]
     paths = parameters or [call.path(i) for i in range(len(in_avals))]
     cotangents = [f"cotangent of result{traced.result_path(i)}" for i in range(len(out_avals))]
+    mesh_axes, devices_fixed_by = _find_mesh_axes(
+        program,
+        [
+            *((s, f"the sharding of argument {path}") for s, path in zip(in_stored, paths, strict=True)),
+            *((s, f"the sharding of result{traced.result_path(i)}") for i, s in enumerate(out_stored)),
+        ],
+        portable.meshes,
+        sizes_read,
+    )
     return Exported(
         fun_name=name,
         in_tree=traced.in_tree,
@@ -235,7 +244,8 @@ def _export(
         module_kept_var_idx=portable.kept,
         parameters=tuple(parameters or signature_names),
         constraints=tuple(next((d.scope.texts for a in in_avals for d in a.shape if is_symbolic(d)), ())),
-        mesh_axes=_find_mesh_axes(program, [*in_stored, *out_stored], portable.meshes, sizes_read),
+        mesh_axes=mesh_axes,
+        devices_fixed_by=devices_fixed_by,
         # The derivative is traced and lowered at its first use; most exports are never differentiated.
         _get_vjp=functools.cache(
             lambda: _export_vjp(
@@ -245,27 +255,80 @@ def _export(
     )
 
 
+def _choose_placement(program: Jaxpr) -> Callable[[Any], Any]:
+    """A function that puts shardings over abstract meshes on the devices that a program names, or on placeholders.
+
+    An export must not depend on attached devices, except where the function does, such as a `shard_map` over a `Mesh`.
+    """
+    named = named_sharding(program)
+
+    def place(sharding: Any) -> Any:
+        if named is None or not is_abstract(sharding) or sharding.mesh.size != named.num_devices:
+            return on_abstract_devices(sharding)
+        return on_devices(sharding, named._device_assignment)
+
+    return place
+
+
 def _find_mesh_axes(
-    program: Jaxpr, stored: Sequence[StoredSharding], declared: Sequence[DeclaredMesh], sizes_read: Mapping[Any, str]
-) -> tuple[ProgramAxis, ...] | None:
-    """The axes of the one mesh that all shardings of a program name, and what fixes their sizes; None otherwise."""
+    program: Jaxpr,
+    stored: Sequence[tuple[StoredSharding, str]],
+    declared: Sequence[DeclaredMesh],
+    sizes_read: Mapping[Any, str],
+) -> tuple[tuple[ProgramAxis, ...] | None, str | None]:
+    """Find the axes of the mesh of a program.
+
+    Args:
+      program: the jaxpr.
+      stored: the shardings of its arguments and results, and what they are.
+      declared: the meshes that the module declares.
+      sizes_read: by axis, what read its size; None stands for all axes.
+
+    Returns:
+      The axes of the one mesh that all shardings name, and what fixes their sizes; None if there is no such mesh. Then
+      also the reason.
+    """
+    if not declared:
+        return None, None
     equations = [eqn for jaxpr in iterate_jaxprs(program) for eqn in jaxpr.eqns]
-    targets = [s for e in equations if (f := e.primitive.target_shardings) is not None for s in f(**e.params)]
-    named = [s for s in (*stored, *targets) if s is not None]
-    calls = [e.params["exported"] for e in equations if e.primitive is call_exported_p]
-    if (
-        len(declared) != 1
-        or declared[0].order
-        or not all(isinstance(s, NamedSharding) and all(type(a) is str for a in s.mesh.axis_names) for s in named)
-        or any(e.nr_devices > 1 and e.mesh_axes is None for e in calls)
-    ):
-        return None
+    targets = [
+        (s, f"{eqn.primitive.name} at {format_line(eqn.source)}")
+        for eqn in equations
+        if (find := eqn.primitive.target_shardings) is not None
+        for s in find(**eqn.params)
+    ]
+    named = [(s, what) for s, what in (*stored, *targets) if s is not None]
+    calls = [e for e in equations if e.primitive is call_exported_p and e.params["exported"].nr_devices > 1]
     fixed = {**sizes_read}
-    fixed |= {axis.name: axis.fixed_by for e in calls for axis in e.mesh_axes or () if axis.fixed_by is not None}
+    for eqn in calls:
+        axes = eqn.params["exported"].mesh_axes
+        if axes is None:
+            return None, f"the exported program at {format_line(eqn.source)} is for as many"
+        fixed |= {axis.name: axis.fixed_by for axis in axes if axis.fixed_by is not None}
+    if (reason := _find_second_mesh(named, declared)) is not None:
+        return None, reason
     for eqn in equations:
         if eqn.primitive is shard_map_p:
             fixed |= dict.fromkeys(eqn.params["mesh"].axis_names, f"shard_map at {format_line(eqn.source)}")
-    return tuple(ProgramAxis(name, size, fixed.get(name)) for name, size in declared[0].sizes.items())
+    named_by = {axis: what for s, what in reversed(named) for axis in s.spec.axes}
+    return tuple(
+        [
+            ProgramAxis(name, size, fixed.get(name, fixed.get(None)), named_by.get(name))
+            for name, size in declared[0].sizes.items()
+        ]
+    ), None
+
+
+def _find_second_mesh(named: Sequence[tuple[Any, str]], declared: Sequence[DeclaredMesh]) -> str | None:
+    """Why shardings, and what they are of, do not name the axes of one mesh in the order of its devices; None if so."""
+    for s, what in named:
+        if not isinstance(s, NamedSharding):
+            return f"{what} names no axes of a mesh"
+        if not all(type(a) is str for a in s.mesh.axis_names):
+            return f"{what} names axes that are no strings"
+        if len(declared) > 1 and s.mesh.shape_tuple != named[0][0].mesh.shape_tuple:
+            return f"{what} names another mesh than {named[0][1]}"
+    return "its meshes have the devices in different orders" if len(declared) > 1 or declared[0].order else None
 
 
 def _export_vjp(

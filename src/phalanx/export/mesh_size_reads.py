@@ -1,8 +1,9 @@
 """Which sizes of mesh axes a function reads as Python numbers while it is traced for an export.
 
-Such a number becomes part of the program, which then is not the one that a mesh of other sizes would need. `exporting`
-traces inside `watch_mesh_sizes` and marks the axes that were read as fixed. Outside of an export no attribute is
-replaced, and a read costs nothing more.
+Such a number becomes part of the program, which then is not the one that a mesh of other sizes would need. So does the
+number of devices of the process (`device_count()`, `len(devices())`), which fixes all axes. `exporting` traces inside
+`watch_mesh_sizes` and marks the axes that were read as fixed. Outside of an export no attribute is replaced, and a read
+costs nothing more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core import current_scope, state_extra
-from phalanx.engine import Device, is_internal
+from phalanx.engine import Device, api_boundary, client, is_internal
 from phalanx.sharding import Mesh, NamedSharding
 from phalanx.sharding.mesh import NamedAxes
 
@@ -33,6 +34,7 @@ _OF_SHARDINGS = (
 )
 # Those that depend on the axes in the spec only.
 _OF_SPECS = {"is_fully_replicated", "shard_shape", "padded_shape"}
+_BOUNDARY = api_boundary(lambda: None).__code__  # of the wrapper that public functions have
 _lock = threading.RLock()  # while one thread exports, the reads of others pass through unrecorded
 
 
@@ -40,7 +42,8 @@ class MeshSizeReads:
     """The sizes that were read: a field of the context, so that nothing traced before is taken from a cache."""
 
     def __init__(self) -> None:
-        self.lines: dict[Any, str] = {}  # by axis, the attribute that was read, and the file and line that read it
+        # By axis, the attribute that was read, and the file and line that read it; None stands for all axes.
+        self.lines: dict[Any, str] = {}
 
     def record(self, axes: Any, name: str, frame: FrameType | None) -> None:
         """Record that a user's line, the innermost one from `frame` outwards, read the size of some axes."""
@@ -49,6 +52,18 @@ class MeshSizeReads:
         line = "an unknown line" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         for axis in axes:
             self.lines.setdefault(axis, f"{name} at {line}")
+
+    def observe_count(self, name: str, found: Any) -> Any:
+        """Record a call of the user that counts the devices or processes, or watch the list of devices that it gets."""
+        frame: Any = sys._getframe(2)  # the caller of the function
+        if frame.f_code is _BOUNDARY:
+            frame = frame.f_back
+        if is_internal(frame.f_code):
+            return found
+        if isinstance(found, list):
+            return _WatchedList(found, lambda: self.record([None], f"{name}()", sys._getframe(2)))
+        self.record([None], f"{name}()", frame)
+        return found
 
 
 @contextlib.contextmanager
@@ -64,10 +79,12 @@ def watch_mesh_sizes() -> Iterator[MeshSizeReads]:
         held = [vars(cls).get(name) for cls, name in watched]
         for cls, name in watched:
             setattr(cls, name, _WatchedAttribute(name, inspect.getattr_static(cls, name, None)))
+        observed = client.count_observer.set(reads.observe_count)
         try:
             with state_extra(mesh_size_reads=reads):
                 yield reads
         finally:
+            client.count_observer.reset(observed)
             for (cls, name), attribute in zip(watched, held, strict=True):
                 if attribute is None:
                     delattr(cls, name)
@@ -203,6 +220,43 @@ class _WatchedDevices:
 
     def __eq__(self, other: object) -> Any:
         return self._read() == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _WatchedList(list[Device]):
+    """The devices of the process, which records what depends on their number; one of them tells no number.
+
+    Args:
+      devices: the devices.
+      record: called for a read.
+    """
+
+    def __init__(self, devices: list[Device], record: Callable[[], None]):
+        super().__init__(devices)
+        self._record = record
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice) and index.stop is None:
+            self._record()
+        return super().__getitem__(index)
+
+    def __len__(self) -> int:
+        self._record()
+        return super().__len__()
+
+    def __iter__(self) -> Iterator[Device]:
+        self._record()
+        return super().__iter__()
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
+        return np.array([*self], dtype=object)
+
+    def __add__(self, other: Any) -> Any:
+        return [*self] + other
+
+    def __eq__(self, other: object) -> bool:
+        return [*self] == other
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core import ShardingError
 from phalanx.engine.mlir import ir, sdy
-from phalanx.export.exported_program import ExportedProgram
+from phalanx.export.exported_program import ExportedProgram, ProgramAxis
 
 
 class DeclaredMesh(NamedTuple):
@@ -77,12 +77,14 @@ def _fit_sizes(
     sizes = found if num_devices > 1 and found.keys() & set(names) else {}
     sizes = sizes | {name: 1 for name in names if name not in sizes}  # in the order of the caller's mesh
     if not axes or math.prod(sizes.values()) != num_devices:
+        reason = "" if exported.devices_fixed_by is None else f", since {exported.devices_fixed_by}"
         raise ShardingError(
             where,
-            expected=f"arguments over {exported.nr_devices} devices, as it was exported for"
-            + (f", or over a mesh with the axes {', '.join(names)}" if axes else ""),
+            expected=f"arguments over {exported.nr_devices} devices, as it was exported for{reason}"
+            + (f", or over a mesh with the axes {', '.join(map(_describe, axes))}" if axes else ""),
             got=f"a program for {num_devices}" + (f" over {_format_sizes(found)}" if found else ""),
-            fix="place the arguments with device_put(x, NamedSharding(mesh, spec)) on such a mesh",
+            fix="place the arguments with device_put(x, NamedSharding(mesh, spec)) on such a mesh"
+            + ("" if axes else ", or export the function again with shardings over one mesh"),
         )
     for axis in axes:
         if axis.fixed_by is not None and sizes[axis.name] != axis.size:
@@ -93,6 +95,13 @@ def _fit_sizes(
                 fix=f"call it on a mesh with {axis.name}={axis.size}, or export the function again with this mesh",
             )
     return sizes
+
+
+def _describe(axis: ProgramAxis) -> str:
+    """The name of an axis, its size if that is fixed, and what fixes or names it."""
+    name = axis.name if axis.fixed_by is None else f"{axis.name}={axis.size}"
+    by = axis.fixed_by or axis.named_by
+    return name if by is None else f"{name} ({by})"
 
 
 def _format_sizes(sizes: Mapping[str, int]) -> str:

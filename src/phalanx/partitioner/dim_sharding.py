@@ -58,7 +58,7 @@ def find_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimShardi
         if known is None and value in module.moves:
             pending.extend(module.moves[value].sources_of(d))
         elif known is None:
-            pending.extend(_source_dims(value, d, module.has_uneven))
+            pending.extend(source_dims(value, d, module.has_uneven))
     module.unsharded_dims |= visited
     return None
 
@@ -121,7 +121,7 @@ def _kept_dims(op: ir.Operation, number: int, d: int) -> list[Dimension]:
     if op.name in _OF_FIRST_OPERAND:
         return [(op.operands[0], d)]
     if op.name in _SOURCE_OF_DIM or op.name in _SOURCES_OF_DIM:
-        found = _source_dims(op.results[number], d, has_uneven=True)
+        found = source_dims(op.results[number], d, has_uneven=True)
         # Of the parts of a dimension that a reshape splits, the leading one may be smaller than the number of devices.
         return [
             (o, source)
@@ -173,7 +173,7 @@ def _shape(x: ir.Value) -> list[int]:
     return list(ir.RankedTensorType(x.type).shape)
 
 
-def _source_dims(x: ir.Value, d: int, has_uneven: bool) -> list[Dimension]:
+def source_dims(x: ir.Value, d: int, has_uneven: bool) -> list[Dimension]:
     """Return the dimensions of operands that become dimension `d` of `x`, or in uneven programs its leading part."""
     op = x.owner
     if isinstance(op, ir.Block):  # an argument of a loop body: follow the initial value, whose sharding the loop keeps

@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core import Eqn, Primitive, Var
+from phalanx.core import Eqn, Primitive, Var, equation_sharding_rule
 from phalanx.engine import hlo, ir, sdy
 from phalanx.lax.fft import FftType, fft_p
 from phalanx.lax.indexing.static_slice import pad_p, slice_p
 from phalanx.lax.shape.concatenate import concatenate_p
 from phalanx.lax.shape.reshape import reshape_p
 from phalanx.lax.shape.transpose import rev_p
-from phalanx.partitioner.dim_sharding import find_dim_sharding
+from phalanx.partitioner.dim_sharding import DimSharding, find_dim_sharding, source_dims
 from phalanx.partitioner.partitioned_lowering import EQUATION, RECORDED, combine_moves, lower
 from phalanx.runtime import LoweringContext, aval_of, shape_of
 from phalanx.runtime.lowering import special_lowering
-from phalanx.runtime.reshard_lowering import align_operands
+from phalanx.runtime.reshard_lowering import align_operands, infer_result_sharding
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 
 
@@ -51,6 +51,8 @@ _EQUATIONS: dict[str, tuple[Primitive, Callable[[ir.Operation], dict[str, Any]]]
         lambda op: dict(zip(("starts", "stops", "strides"), _lists(op, *_SLICE), strict=True)),
     ),
 }
+# Operations that stay as they are, and whose results are sharded as their operands.
+_INFERRED = {f"stablehlo.{name}" for name in ("broadcast_in_dim", "dot_general", "reduce", "transpose")}
 # Operations of operands and results of one shape that are not elementwise.
 _OF_OTHER_SHARDINGS = {f"stablehlo.{name}" for name in ("custom_call", "dot_general", "transpose", "triangular_solve")}
 _MOVING = _EQUATIONS.keys() - {"stablehlo.fft"}  # left as they are unless arrays are split unevenly
@@ -137,10 +139,26 @@ def _lower_block(outer: LoweringContext, block: ir.Block, linked: _Linked) -> No
 def _pass_sharding(ctx: LoweringContext, x: ir.Value, argument: ir.Value) -> None:
     """Expect an argument of a function to be sharded as the operand of a call is."""
     if isinstance(x.type, ir.RankedTensorType):
-        found = [find_dim_sharding(ctx.module, x, d) for d in range(len(shape_of(x)))]
-        if (first := next(filter(None, found), None)) is not None:
-            spec = PartitionSpec.of_dims([() if f is None else f.axes for f in found])
-            ctx.module.inferred_shardings[argument] = first.sharding.with_spec(spec)
+        _expect(ctx, argument, [find_dim_sharding(ctx.module, x, d) for d in range(len(shape_of(x)))])
+
+
+def _infer_sharding(ctx: LoweringContext, y: ir.Value) -> None:
+    """Expect a value to be sharded as the dimensions of operands that become its dimensions."""
+    found: list[DimSharding | None] = []
+    for d in range(len(shape_of(y))):
+        held = [(ctx.module.inferred_shardings.get(x), x, source) for x, source in source_dims(y, d, has_uneven=False)]
+        known = [DimSharding(s, s.axes(len(shape_of(x)))[i]) for s, x, i in held if isinstance(s, NamedSharding)]
+        found.append(next((s for s in known if s.axes), None))
+    _expect(ctx, y, found)
+
+
+def _expect(ctx: LoweringContext, x: ir.Value, found: Sequence[DimSharding | None]) -> None:
+    """Expect dimensions of a value to be sharded like this, and each axis to shard the first of them only."""
+    dims: list[tuple[Any, ...]] = []
+    for s in found:
+        dims.append(() if s is None else tuple([a for a in s.axes if not any(a in taken for taken in dims)]))
+    if (first := next(filter(None, found), None)) is not None:
+        _state_inferred(ctx, x, first.sharding.with_spec(PartitionSpec.of_dims(dims)))
 
 
 def _lower_recorded(ctx: LoweringContext, op: ir.Operation, text: str, read_equation: Callable[..., Any]) -> bool:
@@ -153,19 +171,29 @@ def _lower_recorded(ctx: LoweringContext, op: ir.Operation, text: str, read_equa
     if eqn is None or eqn.primitive.name not in RECORDED:
         return False
     with ir.InsertionPoint(op), op.location:
-        ctx.eqn = eqn.replace(source=ctx.eqn.source)
-        _replace_results(results, lower(ctx, ctx.eqn, list(op.operands)))
+        _replace(ctx, op, eqn)
     return True
+
+
+def _replace(ctx: LoweringContext, op: ir.Operation, eqn: Eqn) -> None:
+    """Lower an equation in the place of an operation."""
+    ctx.eqn, operands = eqn.replace(source=ctx.eqn.source), list(op.operands)
+    out = _replace_results(op.results, lower(ctx, ctx.eqn, operands))
+    if len(out) == 1:
+        held = list(map(ctx.module.inferred_shardings.get, operands))
+        _state_inferred(ctx, out[0], infer_result_sharding(held, equation_sharding_rule(eqn)))
 
 
 def _is_static(x: ir.Value) -> bool:
     return isinstance(x.type, ir.RankedTensorType) and x.type.has_static_shape
 
 
-def _replace_results(results: Sequence[ir.Value], out: Any) -> None:
-    for x, y in zip(results, out if isinstance(out, list | tuple) else [out], strict=True):
+def _replace_results(results: Sequence[ir.Value], out: Any) -> Sequence[ir.Value]:
+    out = out if isinstance(out, list | tuple) else [out]
+    for x, y in zip(results, out, strict=True):
         if y != x:
             x.replace_all_uses_with(y)
+    return out
 
 
 def _lower_operation(ctx: LoweringContext, op: ir.Operation) -> None:
@@ -174,12 +202,13 @@ def _lower_operation(ctx: LoweringContext, op: ir.Operation) -> None:
         if op.name in _EQUATIONS and (ctx.module.has_uneven or op.name not in _MOVING):
             primitive, read = _EQUATIONS[op.name]
             ins, outs = ([Var(aval_of(x)) for x in values] for values in (op.operands, results))
-            ctx.eqn = ctx.eqn.replace(primitive=primitive, invars=ins, outvars=outs, params=read(op))
-            out = lower(ctx, ctx.eqn, list(op.operands))
-        else:
-            _align_operands(ctx, op)
-            out = combine_moves(ctx, results[0] if len(results) == 1 else results)
-    _replace_results(results, out)
+            _replace(ctx, op, ctx.eqn.replace(primitive=primitive, invars=ins, outvars=outs, params=read(op)))
+            return
+        _align_operands(ctx, op)
+        if ctx.module.moves:
+            _replace_results(results, combine_moves(ctx, results[0] if len(results) == 1 else results))
+        if op.name in _INFERRED and len(results) == 1:
+            _infer_sharding(ctx, results[0])
 
 
 def _align_operands(ctx: LoweringContext, op: ir.Operation) -> None:

@@ -34,6 +34,8 @@ def lower_slice(
     ctx: LoweringContext, primitive: Primitive, x: ir.Value, *, starts: tuple, stops: tuple, strides: tuple | None
 ) -> Any:
     """Lower `slice` for several devices."""
+    if strides is None and not ctx.module.has_uneven:
+        return primitive.lower(ctx, x, starts=starts, stops=stops, strides=strides)
     aval, out = ctx.avals_in[0], ctx.aval_out
     config = list(zip(starts, stops, strides or (1,) * aval.ndim, strict=True))
     cut = [d for d, n in enumerate(aval.shape) if config[d] != (0, n, 1)]

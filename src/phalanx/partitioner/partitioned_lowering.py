@@ -120,17 +120,26 @@ PER_SHARD: dict[str, tuple[str, Callable[..., bool]]] = {
 }
 
 
+# The primitives whose equations are not emitted by the `lower` rule of their definition alone, and those of them for
+# which that holds only in programs with arrays that the devices do not divide.
+_PLANNED = {*RULES, *PER_SHARD, *IN_BYTES}
+_PLANNED_IF_UNEVEN = {"concatenate", "reshape", "rev", "split"}
+
+
 def lower(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> ir.Value | list[ir.Value]:
     """Lower an equation of a program for several devices."""
-    return combine_moves(ctx, _apply_rule(ctx, eqn, operands))
+    name, module = eqn.primitive.name, ctx.module
+    if name not in _PLANNED or (name in _PLANNED_IF_UNEVEN and not module.has_uneven):
+        out = eqn.primitive.lower(ctx, *operands, **eqn.params)
+    else:
+        out = _apply_rule(ctx, eqn, operands)
+    return combine_moves(ctx, out) if module.moves else out
 
 
 def combine_moves(ctx: LoweringContext, out: Any) -> Any:
     """Compute results `out` of moved elements before these are moved, where that sends less; returns the results."""
-    if ctx.module.moves:
-        sum_unmerged(ctx, out)
-        out = compute_resized(ctx, out)
-    return out
+    sum_unmerged(ctx, out)
+    return compute_resized(ctx, out)
 
 
 # Primitives whose operations tell all that their equations need (`linked_programs`), and the others with rules.

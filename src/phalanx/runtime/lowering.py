@@ -380,8 +380,9 @@ def emit_function(
     ordered = [] if is_public else effects.ordered(program.effects)
     token = module.type(ORDER_TOKEN) if ordered else None
     leading = module.leading
-    padded_ins = _find_padded(program.invars, in_shardings if is_public else ())
-    padded_outs = _find_padded(program.outvars, out_shardings if is_public else ())
+    may_pad = is_public and module.num_partitions > 1
+    padded_ins = _find_padded(program.invars, in_shardings if may_pad else ())
+    padded_outs = _find_padded(program.outvars, out_shardings if may_pad else ())
     module.has_uneven |= bool(padded_ins or padded_outs)
     inputs = [module.type(padded_ins.get(i, v.aval)) for i, v in enumerate(program.invars)]
     results = [module.type(padded_outs.get(i, v.aval)) for i, v in enumerate(program.outvars)]

@@ -93,6 +93,8 @@ def declared_layouts(options: dict, args: tuple, kwargs: dict, out: PyTree, what
     Raises:
       ArgumentTypeError, AxisError: a layout does not fit its array.
     """
+    if not any(isinstance(s, Format) for s in tree_leaves((options["in_shardings"], options["out_shardings"]))):
+        return None
 
     def layouts(which: str, tree: PyTree) -> tuple:
         where = f"{what}, {which}"
