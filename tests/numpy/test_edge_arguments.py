@@ -206,3 +206,48 @@ def test_a_range_that_counts_from_0_is_an_iota_where_the_dtype_holds_it():
     assert jnp.arange(0.0, 4.5).tolist() == [0, 1, 2, 3, 4]
     # bfloat16 has 8 bits: above 256 the numbers are rounded as NumPy rounds them.
     assert jnp.arange(300, dtype="bfloat16").tolist() == np.arange(300).astype(jnp.bfloat16).tolist()
+
+
+BIG = np.arange(300, dtype=np.float32)
+OF_INTEGERS = {
+    "roll": lambda n: jnp.roll(BIG, n(100)),
+    "traced roll": lambda n: phalanx.jit(jnp.roll)(BIG, jnp.asarray(n(100))),
+    "unravel_index": lambda n: jnp.unravel_index(n(100), (30, 40)),
+    "unravel_index of an array": lambda n: jnp.unravel_index(np.array([5, 0, 127], n), (30, 40)),
+    "ravel_multi_index": lambda n: jnp.ravel_multi_index((np.array([n(20)]), np.array([n(30)])), (30, 40)),
+    "wrapped ravel_multi_index": lambda n: jnp.ravel_multi_index(
+        (jnp.asarray(n(20)), jnp.asarray(n(30))), (300, 400), mode="clip"
+    ),
+    "tril_indices": lambda n: jnp.tril_indices(4, n(127)),
+    "triu_indices": lambda n: jnp.triu_indices(4, n(127)),
+    "diagonal": lambda n: jnp.diagonal(BIG.reshape(100, 3), n(-128 if n is np.int8 else 100)),
+    "kaiser": lambda n: jnp.kaiser(np.array(n(3)), 2.0),
+    "unpackbits": lambda n: jnp.unpackbits(np.array([7], np.uint8), count=np.array(n(3))),
+    "var": lambda n: jnp.var(BIG[:3], ddof=100 if n is int else np.array(n(100))),
+    "cov": lambda n: jnp.cov(BIG[:6].reshape(2, 3), ddof=np.array(n(100))),
+    "he_normal": lambda n: phalanx.nn.initializers.he_normal()(phalanx.random.key(0), (n(100), n(3), n(3))),
+}
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint32, np.int64])
+@pytest.mark.parametrize("name", OF_INTEGERS)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_integers_of_numpy_whose_products_wrap_are_taken_by_value(name, kind):
+    want = OF_INTEGERS[name](int)
+    if name == "diagonal" and kind is np.int8:
+        want = jnp.zeros(0)
+    for x, y in zip(phalanx.tree.leaves(OF_INTEGERS[name](kind)), phalanx.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("exponent", [200, 140, -140, 250, -260])
+def test_ldexp_by_a_constant_does_not_overflow_on_the_way(exponent):
+    x = np.array([0, 1e-37, -1e-37, 1e37, 1], np.float32)
+    with np.errstate(over="ignore"):
+        want = np.ldexp(x.astype(np.float64), exponent).astype(np.float32)
+    want[np.abs(want) < 1.2e-38] = 0  # subnormal
+    for function in (lambda x: jnp.ldexp(x, exponent), lambda x: jnp.ldexp(x, np.full(5, exponent))):
+        np.testing.assert_allclose(phalanx.jit(function)(x), want, rtol=1e-6)
+        np.testing.assert_allclose(lax.map(function, np.stack([x, x]))[1], want, rtol=1e-6)
+    slope = phalanx.grad(lambda x: jnp.ldexp(x, 3))(1.0)
+    assert slope == 8

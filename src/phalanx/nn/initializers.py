@@ -21,6 +21,7 @@ from phalanx.lax.shape import broadcast_to_shape, canonicalize_shape
 from phalanx.lax.sharding.out_sharding import apply_out_sharding
 from phalanx.nn.axis_reductions import resolve_dims
 from phalanx.runtime.eager_jit import eager_jit
+from phalanx.symbolic import static_size
 from phalanx.typing import Array, ArrayLike, DTypeLike, PRNGKey, ShardingLike
 
 Axes = int | Sequence[int]
@@ -82,9 +83,9 @@ def _with_out_sharding(init: Callable) -> Initializer:
         dtype: DTypeLike | None = init.__defaults__[0],
         out_sharding: ShardingLike | None = None,
     ) -> Any:
-        return apply_out_sharding(
-            init(key, canonicalize_shape(shape), dtype), out_sharding, "initializer, out_sharding"
-        )
+        # Products of the sizes of NumPy may wrap.
+        sizes = tuple(map(static_size, canonicalize_shape(shape)))
+        return apply_out_sharding(init(key, sizes, dtype), out_sharding, "initializer, out_sharding")
 
     vars(initialize).pop("__wrapped__")  # its signature lacks out_sharding
     return initialize

@@ -9,7 +9,7 @@ import numpy as np
 
 from phalanx import lax
 from phalanx.core import DTypeError, dtypes
-from phalanx.numpy.operands import cast, check_choice, flatten_without_axis, to_operand
+from phalanx.numpy.operands import cast, check_choice, flatten_without_axis, to_operand, to_static_int
 from phalanx.numpy.shapes.padding import pad_or_truncate
 from phalanx.numpy.shapes.reshaping import moveaxis
 from phalanx.numpy.ufuncs.ufunc_implementations import to_bool
@@ -103,5 +103,6 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
     bits = lax.reshape(bits, (*x.shape[:-1], 8 * x.shape[-1]))
     if count is not None:
         # A negative count drops bits from the end.
+        count = to_static_int(count, "unpackbits, argument count")
         bits = pad_or_truncate(bits, [count + bits.shape[-1] if count < 0 else count])
     return moveaxis(bits, -1, axis)

@@ -40,7 +40,7 @@ from phalanx.core import (
 )
 from phalanx.runtime import transfer
 from phalanx.symbolic import is_symbolic, static_size
-from phalanx.typing import Array, ArrayLike, Axis, DTypeLike, Shape
+from phalanx.typing import Array, ArrayLike, Axis, DimSize, DTypeLike, Shape
 
 SCALAR_KINDS = frozenset({bool, int, float, complex})
 
@@ -207,6 +207,13 @@ def to_static_int(x: ArrayLike, where: str, expected: str = "an integer", fix: s
         raise
     except TypeError:
         raise ConversionError(where, expected=expected, got=f"{x!r} of type {type(x).__name__}", fix=fix) from None
+
+
+def widen_indices(x: Any, size: DimSize) -> Any:
+    """Convert integers of fewer than 32 bits to int32, unless their dtype can represent `size`."""
+    if type(x) in SCALAR_KINDS or x.dtype.itemsize >= 4 or not dtypes.issubdtype(x.dtype, np.integer):
+        return x
+    return x if not is_symbolic(size) and size <= dtypes.iinfo(x.dtype).max else x.astype(np.int32)
 
 
 def complex_result_dtype(dtype: np.dtype) -> np.dtype:

@@ -10,7 +10,7 @@ import numpy as np
 from phalanx.core import dtypes
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import arange
-from phalanx.numpy.operands import cast
+from phalanx.numpy.operands import cast, to_static_int
 from phalanx.numpy.ufuncs.ufunc_table import cos, i0, sqrt
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic, max_dim
@@ -105,7 +105,7 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
       >>> jnp.kaiser(3, 0.0).tolist()
       [1.0, 1.0, 1.0]
     """
-    dtype = dtypes.canonicalize_dtype(np.float64)
+    dtype, M = dtypes.canonicalize_dtype(np.float64), to_static_int(M, "kaiser, argument M")
     if not is_symbolic(M) and M <= 1:
         return array(np.ones(M, dtype))
     x = arange(1 - M, M, 2, dtype=dtype) / max_dim(M - 1, 1)  # the places from -1 to 1

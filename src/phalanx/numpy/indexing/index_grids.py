@@ -22,6 +22,8 @@ from phalanx.numpy.operands import (
     check_vector,
     to_host_operand,
     to_operand,
+    to_static_int,
+    widen_indices,
 )
 from phalanx.numpy.shapes.array_properties import shape
 from phalanx.numpy.shapes.joining import concatenate, stack
@@ -114,6 +116,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
 
 def _triangle_indices(n: int, k: int, m: int | None, *, lower: bool) -> tuple:
     m = n if m is None else m
+    n, k, m = (to_static_int(d, f"{'tril' if lower else 'triu'}_indices") for d in (n, k, m))
     # The size depends on n, k and m only, which are static: NumPy computes the indices once on the host.
     if not any(map(is_symbolic, (n, k, m))):
         return tuple(map(array, (np.tril_indices if lower else np.triu_indices)(n, k, m)))
@@ -257,8 +260,8 @@ def ravel_multi_index(
       >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([1, 1])), (2, 2)).tolist()
       [1, 3]
     """
-    parts = [to_host_operand(i, "ravel_multi_index") for i in multi_index]
     dims = canonical_shape(dims, "ravel_multi_index")
+    parts = [widen_indices(to_host_operand(i, "ravel_multi_index"), math.prod(dims)) for i in multi_index]
     if len(parts) != len(dims):
         raise ShapeError(
             "ravel_multi_index",
@@ -312,17 +315,20 @@ def unravel_index(indices: ArrayLike, shape: Shape) -> tuple:
 
 @eager_jit(static_argnames=("shape",))
 def _unravel(indices: Array, shape: tuple) -> list:
-    total = math.prod(shape)
+    total, given = math.prod(shape), indices.dtype
     check_integers("unravel_index, argument indices", indices)
+    indices = widen_indices(indices, total)
     one = functools.partial(cast, dtype=indices.dtype)
     # An index out of bounds on either side selects the nearest element, as in a read. Clamping to [-total, total - 1]
     # comes first, so that negative indices are within bounds after `total` is added to them.
-    indices = lax.clamp(one(-total), indices, one(total - 1))
-    indices = select_where(lax.lt(indices, one(0)), indices + one(total), indices)
+    is_signed = indices.dtype.kind == "i"
+    indices = lax.clamp(one(-total if is_signed else 0), indices, one(total - 1))
+    if is_signed:
+        indices = select_where(lax.lt(indices, one(0)), indices + one(total), indices)
     out: list = []
     for d in reversed(shape):
         indices, rest = divmod(indices, one(d))
-        out.append(rest)
+        out.append(cast(rest, given))
     return out[::-1]
 
 

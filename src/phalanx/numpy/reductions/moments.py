@@ -23,6 +23,7 @@ from phalanx.numpy.operands import (
     refuse_out,
     to_numpy_scalar,
     to_operand,
+    to_static_int,
 )
 from phalanx.numpy.products.matrix_products import dot
 from phalanx.numpy.reductions.array_reductions import _FLOAT32, _static, is_half, num_reduced_elements, sum
@@ -171,7 +172,7 @@ def _variance(
         centered = lax.select(broadcast_to_shape(where, centered.shape), centered, lax.full_like(centered, 0))
     # With fewer elements than `ddof` the divisor is 0, so that the result is NaN or infinite, as in NumPy.
     divisor = n - ddof if ddof else n
-    if type(divisor) is float and divisor < 0:
+    if isinstance(divisor, float | np.generic) and divisor < 0:
         divisor = 0.0
     elif ddof and type(divisor) is not float and hasattr(divisor, "aval"):
         divisor = lax.max(divisor, to_numpy_scalar(0, divisor.dtype))
@@ -316,7 +317,7 @@ def cov(
       [[0.5, -0.5], [-0.5, 0.5]]
     """
     x = _join_variables([to_operand(v, "cov") for v in (m, y) if v is not None], rowvar, dtype)
-    ddof = (0 if bias else 1) if ddof is None else ddof
+    ddof = (0 if bias else 1) if ddof is None else to_static_int(ddof, "cov, argument ddof")
     weights = [_check_weights(w, x.shape[1]) for w in (fweights, aweights) if w is not None]
     if not weights:
         divisor: Any = x.shape[1] - ddof

@@ -152,7 +152,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
             got=f"an array of shape {a.shape}",
             fix="give the array two dimensions, for example with a[:, None]",
         )
-    a = moveaxis(a, (axis1, axis2), (-2, -1))
+    a, offset = moveaxis(a, (axis1, axis2), (-2, -1)), to_static_int(offset, "diagonal, argument offset")
     rows, columns = a.shape[-2:]
     first_row, first_column = max(0, -offset), max(0, offset)
     n = max_dim(0, min_dim(rows - first_row, columns - first_column))

@@ -14,7 +14,15 @@ import numpy as np
 from phalanx import lax
 from phalanx.core import ArgumentError, ShapeError
 from phalanx.numpy.creation.array_creation import array
-from phalanx.numpy.operands import as_array, canonical_axes, canonical_axis, canonical_shape, cast, to_operand
+from phalanx.numpy.operands import (
+    as_array,
+    canonical_axes,
+    canonical_axis,
+    canonical_shape,
+    cast,
+    to_operand,
+    widen_indices,
+)
 from phalanx.numpy.shapes.reshaping import _tuple, ravel, reshape, swapaxes
 from phalanx.runtime.eager_jit import eager_jit
 from phalanx.symbolic import is_symbolic, max_dim
@@ -172,6 +180,7 @@ def _roll_one(a: Array, shift: ArrayLike | Sequence[int], axis: int) -> Any:
             fix="pass one integer, or a vector of one for each axis",
         )
     # A traced shift is a dynamic slice of the array joined with itself.
+    shift = widen_indices(shift, n)
     size = cast(n, shift.dtype)
     start = lax.rem(lax.sub(size, lax.rem(shift, size)), size)
     return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, n, axis)

@@ -551,6 +551,8 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
             )
     dtype = to_inexact(x1.dtype)
     x1, x2 = cast(x1, dtype), cast(x2, np.dtype(np.int32)) if x2.dtype.itemsize < 4 else x2
+    # XLA would multiply constant factors first: jit(lambda x: x * 2.0**100 * 2.0**100) of 0 is NaN.
+    x2 = lax.optimization_barrier(x2)
     # 2**x2 may overflow although the result does not. Three factors of at most 2**limit, each a normal number, reach
     # from the smallest subnormal to the largest number of every dtype.
     limit = 1022 if dtype == np.float64 else 126 if dtype.itemsize == 4 or dtype.name == "bfloat16" else 14
