@@ -118,7 +118,7 @@ class _Printer:
         return _format_param(value)
 
     def _reuse_names(self, variables: Sequence[Any], like: Sequence[Any]) -> None:
-        """Name variables like those of the equation around their jaxpr, each name at most once."""
+        """Name variables as in the equation around their jaxpr, each name at most once."""
         used = set()
         for inner, outer in zip(variables, like, strict=True):
             is_free = not hasattr(outer, "value") and outer not in used

@@ -209,7 +209,7 @@ def _whole(error: BaseException) -> UnfilteredTraceback:
     """The full traceback: the entries since an inner boundary, and the full traceback that this boundary kept."""
     held = next((e for e in (error.__cause__, error.__context__) if type(e) is UnfilteredTraceback), None)
     if held is None:
-        return UnfilteredTraceback("every frame, those of Phalanx too").with_traceback(error.__traceback__)
+        return UnfilteredTraceback("every frame, in Phalanx too").with_traceback(error.__traceback__)
     fresh = [e for e, _ in itertools.takewhile(lambda pair: pair[0] is not held.shown, _entries(error.__traceback__))]
     return held.with_traceback(_link(fresh, held.__traceback__))
 

@@ -114,7 +114,7 @@ def _state_inferred(ctx: LoweringContext, x: ir.Value, sharding: NamedSharding |
 
 def _lower_block(outer: LoweringContext, block: ir.Block, linked: _Linked) -> None:
     """Lower the operations of a block again, and of functions that it calls first."""
-    ctx = LoweringContext(outer.module)  # its constants are those of the block
+    ctx = LoweringContext(outer.module)  # its constants belong to the block
     ctx.eqn = outer.eqn
     for op in [view.operation for view in block.operations]:  # the `name` of a composite's view is its attribute
         if op.name == "sdy.sharding_constraint":

@@ -2,7 +2,7 @@
 
 `choose_shardings` is called when a stage of `jit` is lowered (see `spmd.auto_resolution`). The solver's model knows
 neither fusion nor the compiler's choices, so every candidate is compiled, and its plan decides: the choice is
-never worse by plan than the usual shardings, or than those of the given arguments.
+never worse by plan than the usual shardings, or than the ones that the given arguments have.
 """
 
 from __future__ import annotations

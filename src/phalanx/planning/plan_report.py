@@ -107,7 +107,7 @@ def collective_rows(plan: Plan) -> list[tuple[Any, ...]]:
 
 
 def group_arrays(plan: Plan) -> list[list[PlannedArray]]:
-    """The arguments and the results in groups of the same type and sharding, those of the most bytes first."""
+    """The arguments and the results in groups of the same type and sharding, the one with the most bytes first."""
     found: dict[Hashable, list[PlannedArray]] = {}
     for a in plan.arrays:
         found.setdefault((a.kind, a.type, a.shard, a.parts, a.axes), []).append(a)

@@ -68,7 +68,7 @@ class JitCall(PartialEvalCall, name="jit"):
     names_like_operands = True
 
     def printed_params(self, params: dict) -> dict:
-        """The name, the jaxpr, and the options that are not those of a plain `jit`."""
+        """The name, the jaxpr, and the options in which it differs from a plain `jit`."""
         options = params["options"]._asdict()
         chosen = {name: value for name, value in options.items() if (any(value) if type(value) is tuple else value)}
         return super().printed_params({"name": params["name"], "jaxpr": params["jaxpr"], **chosen})

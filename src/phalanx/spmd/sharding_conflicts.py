@@ -279,7 +279,7 @@ def propagate_shardings(program: Jaxpr, in_shardings: Sequence[Sharding | None])
       in_shardings: of its inputs; None where they are unknown, or in the types.
 
     Returns:
-      The operations in order, those of inner jaxprs included, except for those that name shardings.
+      The operations in order, inner jaxprs included, except for those that name shardings.
     """
     graph = build_graph(program)
     shardings = _Shardings(graph.dims)

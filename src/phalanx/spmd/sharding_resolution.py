@@ -119,7 +119,7 @@ def broadcast_formats(given: PyTree, tree: PyTree, what: str) -> list[Format | N
 
 
 class LeafShardings(tuple):
-    """The shardings of all leaves of a call, those of keyword arguments included, as a value of `in_shardings`."""
+    """The shardings of all leaves of a call, keyword arguments included, as a value of `in_shardings`."""
 
 
 def flatten_in_shardings(options: dict, call: CallArguments, args: tuple, kwargs: dict, name: str) -> tuple:

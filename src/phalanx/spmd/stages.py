@@ -476,7 +476,7 @@ class Lowered(_LaterStage):
         """Compile the program with XLA.
 
         Args:
-          compiler_options: options passed to XLA, in addition to those of `jit`.
+          compiler_options: options passed to XLA, in addition to the ones given to `jit`.
           device_assignment: the devices of a program over an `AbstractMesh`, in partition order.
 
         Returns:

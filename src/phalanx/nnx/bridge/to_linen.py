@@ -92,7 +92,7 @@ def make_to_linen() -> Any:  # noqa: C901  # the class is written inside, since 
 
 
 def _set_values(module: Any, collections: Mapping[str, Mapping]) -> None:
-    """Set the variables of a module from those of Linen; unknown ones are reported and left out."""
+    """Set the variables of a module from the ones of Linen; unknown ones are reported and left out."""
     unbox = functools.partial(
         tree_map, lambda x: x.unbox() if hasattr(x, "unbox") else x, is_leaf=lambda x: hasattr(x, "unbox")
     )

@@ -66,7 +66,7 @@ class EMA(Pytree):
           model: the model.
 
         Returns:
-          The new model. Its variables are those of the average, so that it follows each `update`.
+          The new model. It shares the variables of the average, so that it follows each `update`.
         """
         averages = dict(to_flat_state(self.params).items()) if isinstance(self.params, State) else {}
         return split_merge.map(lambda path, v: averages.get(path, v), model, graph=self.graph)
