@@ -56,7 +56,7 @@ def test_steps_go_from_any_number_of_processes_to_any_other(step, group, root):
     checkpoint_checks.load_what_all_have_saved()
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_damaged_files_of_several_processes_give_an_error_or_the_right_values(count, step, tmp_path):
     truth = {name: value for name, value in checkpoint.load(step).items() if name != "keys"}
     check_damaged_copies(step, truth, count, tmp_path)

@@ -111,6 +111,7 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(lm, small, data, tmp_pa
     phalanx.tree.map(np.testing.assert_array_equal, resumed, whole)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_resumed_on_another_mesh(lm, small, data, tmp_path):
     losses = run(lm, small, data, (4, 2))[2]
     run(lm, small, data, (4, 2), until=3, out=tmp_path)
@@ -128,6 +129,7 @@ def test_a_save_that_fails_loses_nothing(lm, small, data, tmp_path, monkeypatch)
     phalanx.tree.map(np.testing.assert_array_equal, restored, state)
 
 
+@pytest.mark.slow
 def test_a_sample_continues_the_window(lm, small, data):
     trainer, state, _ = run(lm, small, data, (4, 2), until=1)
     out = np.asarray(trainer.sample(state["params"], data[: small.window], phalanx.random.key(0), length=5))

@@ -66,7 +66,7 @@ def check_sent(functions, rows):
         assert sent <= allowed, f"{[*functions]} over {sizes} sends {sent} bytes, and a fresh compile {allowed}"
 
 
-@pytest.mark.parametrize("rows", [16, 17])
+@pytest.mark.parametrize("rows", [pytest.param(16, marks=pytest.mark.slow), 17])
 def test_an_equation_is_lowered_for_the_mesh_of_the_call(rows):
     check_sent(OF_RECORDS, rows)
 

@@ -228,6 +228,7 @@ MAPPED = {
 }
 
 
+@pytest.mark.one_is_quick(group=lambda name, **_: name)
 @pytest.mark.parametrize("name", MAPPED)
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_mapped_convolutions_stay_local_along_map_and_batch(mesh, groups, name):
@@ -303,6 +304,7 @@ def test_convolutions_over_stretches_of_what_others_made_fetch_what_windows_reac
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.one_is_quick(group=lambda spec, **_: spec)
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("kernel", [(), (None, None, "x"), (None, None, None, "x")], ids=["whole", "i", "o"])
 @pytest.mark.parametrize("spec", [(None, "x"), (None, "y"), (None, "x", "y"), ("y", "x")], ids=str)
@@ -409,7 +411,7 @@ def test_random_numbers_are_drawn_where_they_are_wanted(mesh, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["bits", "gamma", *(pytest.param(n, marks=pytest.mark.slow) for n in ("poisson", "binomial"))]
+    "name", ["bits", *(pytest.param(n, marks=pytest.mark.slow) for n in ("gamma", "poisson", "binomial"))]
 )
 def test_generators_of_whole_arrays_send_nothing_either(mesh, name):
     draw = functools.partial(SAMPLERS[name], phalanx.random)

@@ -103,6 +103,7 @@ NUMBERS = (0, 2, 1), (2, 1, 0), (0, 2, 1)
 KINDS = ["xy", "wy", "xwy", "xw", "xy wy", "xw xwy", "xwy wy xy"]
 
 
+@pytest.mark.one_is_quick(group=lambda kinds, **_: kinds)
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize("groups", [(1, 1), (2, 1), (1, 2)], ids=["plain", "features", "batch"])
 def test_mapped_dimensions_of_a_convolution_are_what_vmap_and_sums_make(groups, kinds):

@@ -78,6 +78,7 @@ def test_a_batch_dimension_of_one_buffer_is_broadcast():
     np.testing.assert_array_equal(one.todense(), jnp.repeat(one.todense()[:1], 3, 0))
 
 
+@pytest.mark.one_is_quick(group=lambda shape, **_: len(shape))
 @some_layouts
 def test_recurring_indices_are_added(shape, n_batch, n_dense):
     x = make_bcoo(shape, n_batch, n_dense)
@@ -98,6 +99,7 @@ def test_the_number_of_stored_elements_is_counted_without_padding_and_zeros():
     assert x.sum_duplicates(remove_zeros=False).data.tolist() == [0, 3]
 
 
+@pytest.mark.one_is_quick(group=lambda shape, **_: len(shape))
 @some_layouts
 def test_every_layout_can_be_changed_to_every_other(shape, n_batch, n_dense):
     x = make_bcoo(shape, n_batch, n_dense)

@@ -27,6 +27,7 @@ CONTRACTIONS = [
 ]
 
 
+@pytest.mark.one_is_quick(group=lambda other, **_: len(other))
 @pytest.mark.parametrize("shape, n_batch, n_dense, other, numbers", CONTRACTIONS)
 def test_contraction_with_a_dense_array(shape, n_batch, n_dense, other, numbers):
     x, y = make_bcoo(shape, n_batch, n_dense), make_dense(other, 1)
@@ -103,6 +104,7 @@ def test_products_with_dense_arrays(other, n_batch, n_dense):
     np.testing.assert_allclose((x / y).todense(), x.todense() / y, rtol=1e-6)
 
 
+@pytest.mark.one_is_quick(group=lambda n_batch, **_: n_batch)
 @pytest.mark.parametrize("other", [(3, 4), (1, 4), (3, 1), (1, 1)])
 @pytest.mark.parametrize("n_batch", [(0, 0), (1, 0), (1, 1), (2, 1)])
 def test_products_of_sparse_arrays(other, n_batch):

@@ -211,6 +211,7 @@ def run_all(chosen, *args):
     return {name: function(*args) for name, (function, _) in chosen.items()}
 
 
+@pytest.mark.one_is_quick(group=lambda **_: "a size")
 @pytest.mark.parametrize(("rows", "devices"), SIZES)
 def test_programs_equal_those_on_one_device_and_communicate_as_at_the_next_even_size(rows, devices):
     mesh = row_mesh(devices)
@@ -231,6 +232,7 @@ def test_programs_equal_those_on_one_device_and_communicate_as_at_the_next_even_
     assert sent[rows] <= sent[even]
 
 
+@pytest.mark.one_is_quick(group=lambda **_: "a size")
 @pytest.mark.parametrize(("rows", "devices"), SIZES)
 def test_results_whose_sharding_is_left_to_the_compiler_are_not_replicated(rows, devices):
     mesh = row_mesh(devices)
@@ -421,6 +423,7 @@ ALIKE = {
 }
 
 
+@pytest.mark.one_is_quick(group=lambda name, **_: name)
 @pytest.mark.parametrize(("rows", "devices"), SIZES)
 @pytest.mark.parametrize("name", ALIKE)
 def test_moves_windows_and_merged_dimensions_send_no_more_than_at_the_next_even_size(name, rows, devices):
