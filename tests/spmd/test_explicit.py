@@ -602,6 +602,46 @@ def test_map_over_a_split_dimension_stays_on_each_device(put):
     )
 
 
+@pytest.mark.parametrize("size", [1, 5, 7])
+def test_map_over_shards_of_different_sizes_has_the_values_and_derivatives_of_one_device(put, size):
+    """The derivative of the root at 0 is infinite, so shards must not be filled up with zeros."""
+    x, w = np.arange(1.0, size + 1, dtype=np.float32), jnp.float32(2.0)
+    f = phalanx.jit(lambda w, x: lax.map(lambda e: jnp.sqrt(w * e), x))
+    g = phalanx.jit(phalanx.grad(lambda w, x: f(w, x).sum(), (0, 1)))
+    a = put(x, "x")
+    assert phalanx.typeof(f(w, a)).sharding.spec == P("x")
+    np.testing.assert_allclose(f(w, a), np.sqrt(2 * x), rtol=1e-6)
+    for got, wanted in zip(g(w, a), g(w, x), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    keys = put(phalanx.random.split(phalanx.random.key(0), size), "x")
+    wanted = phalanx.vmap(phalanx.random.uniform)(phalanx.random.split(phalanx.random.key(0), size))
+    np.testing.assert_array_equal(lax.map(phalanx.random.uniform, keys), wanted)
+
+
+@pytest.mark.parametrize("size", [8, 5])
+def test_a_reshape_keeps_the_axes_of_a_dimension_that_remains_or_is_the_major_part_of_one(put, size):
+    x = np.arange(size * 6.0, dtype=np.float32).reshape(size, 6)
+    results = {
+        (size, 1, 6): P("x", None, None),
+        (1, size, 6): P(None, "x", None),
+        (size, 2, 3): P("x", None, None),
+        (size * 6,): P("x"),
+        (size * 2, 3): P("x", None),
+    }
+    for shape, spec in results.items():
+        f = lambda a, shape=shape: lax.reshape(a, shape)
+        got = f(put(x, "x"))
+        assert phalanx.typeof(got).sharding.spec == spec
+        np.testing.assert_array_equal(got, x.reshape(shape))
+        grad = phalanx.jit(phalanx.grad(lambda a, f=f: (f(a) ** 2).sum()))(put(x, "x"))
+        assert phalanx.typeof(grad).sharding.spec == P("x", None)
+        np.testing.assert_allclose(grad, 2 * x)
+    assert refusal(lax.reshape, put(x.T, None, "x"), (size * 6,)).startswith("reshape: expected a reshape that keeps")
+    for f in (lambda a: jnp.stack([a, a]), lambda a: jnp.tile(a, 2), lambda a: jnp.isin(a, jnp.arange(9.0))):
+        assert "x" in phalanx.typeof(f(put(x, "x"))).sharding.spec
+        np.testing.assert_array_equal(f(put(x, "x")), f(x))
+
+
 def test_the_mesh_in_context_may_change_its_axis_types_inside_a_program(put, mesh):
     auto = mesh.abstract_mesh.with_axis_types(dict.fromkeys("xy", AxisType.Auto))
     renamed = AbstractMesh((8,), ("all",), axis_types=AxisType.Explicit)

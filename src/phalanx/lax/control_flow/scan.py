@@ -264,10 +264,15 @@ def map(f: Callable[[PyTree], PyTree], xs: PyTree, *, batch_size: int | None = N
     leaves, tree = tree_flatten(xs)
     size = _scan_length("map", xs, None)
     if batch_size is None and (count := _num_shards(leaves)) > 1:
-        # One iteration maps over one element of each shard: the loop runs along the elements of a shard.
-        blocks = [move_dim(reshape(x, (count, x.shape[0] // count, *x.shape[1:])), 1, 0) for x in leaves]
+        # One iteration maps over one element of each shard: the loop runs along the elements of a shard. Smaller shards
+        # are filled up with the last element, not with zeros, where the function may have no derivative.
+        length = -(-size // count)
+        if missing := count * length - size:
+            fill = lambda x: concatenate([x, *[slice_in_dim(x, size - 1, size)] * missing], 0)
+            return tree_map(lambda y: slice_in_dim(y, 0, size), map(f, tree_map(fill, xs)))
+        blocks = [move_dim(reshape(x, (count, length, *x.shape[1:])), 1, 0) for x in leaves]
         out = bind_scan(f, (), tree_unflatten(tree, blocks), name="map", adapt=_map_blocks)[1]
-        return tree_map(lambda y: reshape(move_dim(y, 1, 0), (y.shape[0] * count, *y.shape[2:])), out)
+        return tree_map(lambda y: reshape(move_dim(y, 1, 0), (size, *y.shape[2:])), out)
     if batch_size is None:
         return bind_scan(f, (), xs, name="map", adapt=_map_elements)[1]
     in_blocks = size // batch_size * batch_size if batch_size else 0

@@ -35,6 +35,7 @@ from phalanx.lax.shape.transpose import move_dim, transpose_p
 from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.runtime import Array, LoweringContext
 from phalanx.sharding import AbstractMesh, PartitionSpec
+from phalanx.symbolic import is_symbolic
 from phalanx.typing import ArrayLike, Shape, ShardingLike
 
 
@@ -70,7 +71,8 @@ def shard_after_reshape(old: Sequence, new: Sequence, dims: Sequence[tuple], mes
 
     The old and the new dimensions are partitioned into groups with equally many elements. Within a group, only leading
     dimensions may be sharded (apart from dimensions of size 1). Their axes are assigned to the leading new dimensions,
-    as many to each dimension as divide its size.
+    as many to each dimension as divide its size. A dimension that no axes divide keeps them if it remains one, or the
+    major part of one.
     """
     # `remaining` is the size of the current new dimension divided by the axes that are already assigned to it.
     out: list[tuple] = [()] * len(new)
@@ -82,15 +84,27 @@ def shard_after_reshape(old: Sequence, new: Sequence, dims: Sequence[tuple], mes
             if dims[i] and not is_leading:
                 return None
             is_leading = is_leading and (bool(dims[i]) or old[i] == 1)
+            if places and (rest := _rest_of_whole(remaining, old[i], mesh.num_parts(dims[i]))) is not None:
+                out[places[at]] += tuple(dims[i])
+                remaining = rest
+                continue
             for axis in dims[i] if places else ():
                 size = mesh.shape[axis]
                 while remaining == 1 and size > 1 and at + 1 < len(places):
                     at, remaining = at + 1, new[places[at + 1]]
-                if not isinstance(remaining, int) or remaining % size:
+                if is_symbolic(rest := remaining % size) or rest:
                     return None
                 remaining //= size
                 out[places[at]] += (axis,)
     return out
+
+
+def _rest_of_whole(size: Any, old: Any, parts: int) -> Any:
+    """The number by which a dimension of `old` elements was multiplied to `size`; None if axes are to divide `size`."""
+    if size == old:
+        return 1
+    is_merged = isinstance(size, int) and isinstance(old, int) and old > 0 and size % old == 0
+    return size // old if is_merged and size % parts else None
 
 
 def group_reshaped_dims(old: Sequence, new: Sequence) -> Iterator[tuple[range, range]]:
@@ -158,6 +172,13 @@ class Reshape(Primitive, name="reshape"):
     jvp = LINEAR
 
     def transpose(self, y_bar: Array, x: Array, *, shape: tuple) -> tuple:
+        held, wanted = get_aval(y_bar).type_sharding, get_aval(x).type_sharding
+        # The axes of a dimension that they do not divide cannot be inferred from the result it was merged into.
+        if held is not None and wanted is not None:
+            dims = wanted.spec.dims
+            if shard_after_reshape(shape, x.shape, held.spec.dims, held.mesh) != list(dims):
+                spec = PartitionSpec.of_dims(dims, **held.spec.reductions)
+                return (reshape(y_bar, x.shape, out_sharding=held.with_spec(spec)),)
         return (self(y_bar, shape=x.shape),)
 
     def batch(self, x: Array, b: int, *, shape: tuple) -> tuple:

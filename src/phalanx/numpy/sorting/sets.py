@@ -324,18 +324,19 @@ def isin(
 @eager_jit(static_argnames=("invert", "method"))
 def _isin(x: Array, among: Array, invert: bool, method: str) -> Any:
     x, among = promote("isin", x, among)
-    flat, among = ravel(x), ravel(among)
+    among = ravel(among)
     m = among.shape[0]
     if m == 0:
         return lax.full(x.shape, invert, np.dtype(bool))
     # Comparing with few elements is faster than sorting and searching.
     if method == "compare_all" or (method == "auto" and not is_symbolic(m) and m <= 64):
-        left = lax.broadcast_in_dim(flat, (flat.shape[0], m), (0,))
-        found = lax.reduce_or(lax.eq(left, broadcast_to_shape(among, (flat.shape[0], m))), (1,))
+        pairs = (*x.shape, m)
+        left = lax.broadcast_in_dim(x, pairs, tuple(range(x.ndim)))
+        found = lax.reduce_or(lax.eq(left, broadcast_to_shape(among, pairs)), (x.ndim,))
     else:
         ordered = sort(among)
-        found = lax.eq(ordered.at[searchsorted(ordered, flat)].get(mode="clip"), flat)
-    return lax.reshape(lax.bitwise_not(found) if invert else found, x.shape)
+        found = lax.eq(ordered.at[searchsorted(ordered, x)].get(mode="clip"), x)
+    return lax.bitwise_not(found) if invert else found
 
 
 def intersect1d(
