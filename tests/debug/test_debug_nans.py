@@ -4,6 +4,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx import nnx, random
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, phalanx.jit, lambda f: phalanx.jit(f, donate_argnums=0)])
@@ -18,6 +19,13 @@ def test_infinities_of_python_numbers_name_their_operation():
     with phalanx.debug_infs(True), pytest.raises(FloatingPointError, match="encountered in div"):
         phalanx.jit(lambda x: 1 / x)(0.0)
     assert float(phalanx.jit(lambda x: 1 / x)(0.0)) == float("inf")
+
+
+@pytest.mark.parametrize("option", [phalanx.debug_nans, phalanx.debug_infs])
+def test_random_keys_hold_no_nans(option):
+    with option(True):
+        keys = phalanx.jit(random.split)(random.fold_in(random.key(0), 1))
+        assert keys[0].shape == () and nnx.Linear(2, 3, rngs=nnx.Rngs(0)).kernel.shape == (2, 3)
 
 
 def test_nans_of_derivatives_are_found():

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from tests.engine.programs import Aval, compiled, put, run
@@ -24,6 +27,31 @@ def test_lapack_can_be_called():
     matrix = np.array([[4.0, 2.0], [2.0, 5.0]])
     (factor,) = run(compiled(CHOLESKY), [put(matrix)], [Aval((2, 2), "f8")])
     np.testing.assert_allclose(np.tril(buffers.to_host(factor)), np.linalg.cholesky(matrix))
+
+
+AT_ANY_DEPTH = """
+import sys
+import phalanx, phalanx.numpy as jnp
+
+def deep(levels, function):
+    return function() if levels == 0 else deep(levels - 1, function)
+
+x, found = jnp.eye(2) + 1, 0
+for levels in range(sys.getrecursionlimit() - 15, 0, -5):
+    phalanx.clear_caches()
+    try:
+        deep(levels, lambda: jnp.linalg.svd(x))
+    except RecursionError:
+        found += 1
+    else:
+        break
+print(found > 5, jnp.linalg.svd(x)[1].round().tolist())
+"""
+
+
+def test_kernels_are_loaded_at_any_depth_of_recursion():
+    done = subprocess.run([sys.executable, "-c", AT_ANY_DEPTH], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True [3.0, 1.0]\n"), done.stderr[-2000:]
 
 
 def test_the_kernels_for_linear_algebra_are_known():

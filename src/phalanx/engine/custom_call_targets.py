@@ -18,6 +18,7 @@ from jaxlib import _jax
 from phalanx.engine import cuda
 from phalanx.engine.defining_module import public_in
 from phalanx.engine.error_record import PhalanxError
+from phalanx.engine.thread_call import call_in_thread
 
 HEADERS: str = os.path.join(os.path.dirname(jaxlib.__file__), "include")
 """The folder of the headers that users' kernels are compiled with."""
@@ -47,7 +48,7 @@ _EXPANDED_BY_XLA = frozenset({"LayoutConstraint"})
 
 _known: dict[str, dict[str, tuple[Any, int]]] = {}  # the installed kernels of each platform
 _registered: set[tuple[str, str]] = set()  # with XLA
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def require(target: str, platform: str) -> None:
@@ -65,15 +66,12 @@ def require(target: str, platform: str) -> None:
     """
     if (platform, target) in _registered or target in _EXPANDED_BY_XLA:
         return
-    with _lock:
-        if (platform, target) not in _registered:
-            _register(target, platform)
+    call_in_thread(lambda: _register(target, platform))
 
 
 def known_targets(platform: str) -> list[str]:
     """List the installed kernels of a platform."""
-    with _lock:
-        return sorted(_kernels(platform))
+    return sorted(_known[platform] if platform in _known else call_in_thread(lambda: _kernels(platform)))
 
 
 def register(target: str, function: Any, platform: str, api_version: int = 1) -> None:
@@ -95,22 +93,25 @@ def register_type(name: str, type_id: Any) -> None:
 
 
 def _register(target: str, platform: str) -> None:
-    kernels = _kernels(platform)
-    if target not in kernels:
-        raise TargetError(
-            f"the kernel {target}",
-            expected=f"one of the {len(kernels)} kernels for {platform} that are installed",
-            got="no kernel of that name",
-            fix="install phalanx[cuda13]" if platform != "cpu" else "use another algorithm, or a newer jaxlib",
-        )
-    function, api_version = kernels[target]
-    is_hybrid = target.startswith("cuhybrid_")  # these kernels run LAPACK on the host
-    if platform == "cpu" or is_hybrid:
-        # Loads the addresses of the LAPACK routines from SciPy; later calls return at once.
-        importlib.import_module("jaxlib.cpu._lapack").initialize()
-    if is_hybrid:
-        importlib.import_module("jaxlib.gpu_solver").initialize_hybrid_kernels()
-    _pass_to_xla(target, function, platform, api_version)
+    with _lock:
+        if (platform, target) in _registered:
+            return
+        kernels = _kernels(platform)
+        if target not in kernels:
+            raise TargetError(
+                f"the kernel {target}",
+                expected=f"one of the {len(kernels)} kernels for {platform} that are installed",
+                got="no kernel of that name",
+                fix="install phalanx[cuda13]" if platform != "cpu" else "use another algorithm, or a newer jaxlib",
+            )
+        function, api_version = kernels[target]
+        is_hybrid = target.startswith("cuhybrid_")  # these kernels run LAPACK on the host
+        if platform == "cpu" or is_hybrid:
+            # Loads the addresses of the LAPACK routines from SciPy; later calls return at once.
+            importlib.import_module("jaxlib.cpu._lapack").initialize()
+        if is_hybrid:
+            importlib.import_module("jaxlib.gpu_solver").initialize_hybrid_kernels()
+        _pass_to_xla(target, function, platform, api_version)
 
 
 def _pass_to_xla(target: str, function: Any, platform: str, api_version: int) -> None:
@@ -123,16 +124,17 @@ def _pass_to_xla(target: str, function: Any, platform: str, api_version: int) ->
 
 def _kernels(platform: str) -> dict[str, tuple[Any, int]]:
     """Collect the kernels of a platform by name, and register the batch-partitionable ones as such with XLA."""
-    if platform not in _known:
-        kernels: dict[str, tuple[Any, int]] = {}
-        for module_name in _MODULES.get(platform, ()):
-            module = importlib.import_module(module_name)
-            kernels |= {
-                name: (function, api_version)
-                for name, function, api_version in module.registrations().get(_XLA_NAMES[platform], [])
-            }
-            # Otherwise the partitioner would gather the operands of a call along its batch dimensions.
-            for name in getattr(module, "batch_partitionable_targets", list)():
-                _jax.register_custom_call_as_batch_partitionable(name)
-        _known[platform] = kernels
-    return _known[platform]
+    with _lock:
+        if platform not in _known:
+            kernels: dict[str, tuple[Any, int]] = {}
+            for module_name in _MODULES.get(platform, ()):
+                module = importlib.import_module(module_name)
+                kernels |= {
+                    name: (function, api_version)
+                    for name, function, api_version in module.registrations().get(_XLA_NAMES[platform], [])
+                }
+                # Otherwise the partitioner would gather the operands of a call along its batch dimensions.
+                for name in getattr(module, "batch_partitionable_targets", list)():
+                    _jax.register_custom_call_as_batch_partitionable(name)
+            _known[platform] = kernels
+        return _known[platform]

@@ -23,6 +23,7 @@ from jaxlib.mlir.dialects import func as func
 
 from phalanx.engine.cache import on_clear
 from phalanx.engine.mlir_dialects import chlo as chlo, hlo as hlo, i32 as i32, i64 as i64, mhlo as mhlo, sdy as sdy
+from phalanx.engine.thread_call import call_in_thread
 from phalanx.engine.traceback_filtering import is_user_file
 
 # As many as JAX keeps (`jax_traceback_in_locations_limit`); each further frame makes all modules larger.
@@ -49,21 +50,10 @@ def _load_dialects() -> None:
     _loaded.set()
 
 
-def _load_dialects_apart() -> None:
-    """Load the dialects where no Ctrl-C reaches: in C++ it would end the process, and half a module stays half."""
-    loading = threading.Thread(target=_load_dialects, name="phalanx-dialects", daemon=True)
-    try:
-        loading.start()
-    except RuntimeError:  # The interpreter is shutting down and starts no more threads.
-        _load_dialects()
-    else:
-        loading.join()
-
-
 def make_context() -> ir.Context:
     """Make a context with every dialect of Phalanx programs; only one thread at a time may use it."""
     if not _loaded.is_set():
-        _load_dialects_apart()
+        call_in_thread(_load_dialects)  # An exception in C++ would end the process, and half a module stays half.
     context = ir.Context()
     # A thread pool for each context would cost more than the passes that could use it.
     context.enable_multithreading(False)

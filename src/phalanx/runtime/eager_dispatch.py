@@ -19,6 +19,7 @@ from phalanx.core import (
     Tracer,
     check_allowed,
     current_scope,
+    dtypes,
     eager,
     get_aval,
     inner_jaxprs,
@@ -125,8 +126,7 @@ def check_values(name: str, out: list[Array]) -> list[Array]:
 
 def _find_refused(x: Array, context: Any) -> str:
     """The value that the options refuse and a shard of this process holds: "nan", "inf" or ""."""
-    kind = getattr(x.dtype, "kind", "")
-    if kind not in "fcV":
+    if dtypes.is_extended(x.dtype) or (kind := x.dtype.kind) not in "fcV":
         return ""
     if x.is_fully_addressable:
         held = [np.asarray(x)]
