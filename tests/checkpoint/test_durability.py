@@ -1,5 +1,6 @@
 """A crash at any moment, damaged files, full disks, two savers at once: what was saved before is loaded, or an error says why."""
 
+import _thread
 import os
 import random
 import shutil
@@ -26,6 +27,14 @@ def run_program(*words, **options):
     return subprocess.run(
         [sys.executable, *map(str, words)], capture_output=True, text=True, env=environment, **options
     )
+
+
+class StartIsInterrupted(threading.Thread):
+    """A thread whose start is interrupted when it has begun, but before its number is known."""
+
+    def start(self):
+        _thread.start_new_thread(self.run, ())
+        raise KeyboardInterrupt
 
 
 def tree_of(step):
@@ -419,3 +428,14 @@ def test_an_absent_checkpoint_is_an_error_that_lists_the_steps(tmp_path):
         f"checkpoint.delete, path: expected a checkpoint of step 77, got '{tmp_path}' with the steps "
         "[0, 1, 2, ..., 9, 10, 11, 12].\n  Fix: choose one of these steps."
     )
+
+
+def test_an_interrupt_while_the_thread_starts_leaves_the_folder_unlocked(tmp_path, monkeypatch):
+    checkpoint.save(tmp_path, {"w": np.zeros(4)}, wait=True)
+    for _ in range(20):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, "Thread", StartIsInterrupted)
+            with pytest.raises(KeyboardInterrupt):
+                checkpoint.save(tmp_path, {"w": np.zeros(1 << 20)}, keep=2)
+        checkpoint.save(tmp_path, {"w": np.ones(4)}, keep=2, wait=True)
+    assert checkpoint.load(tmp_path)["w"].sum() == 4

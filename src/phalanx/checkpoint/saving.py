@@ -97,7 +97,11 @@ class Saving:
         return self.path
 
     def _start(self, write: Callable[[], None]) -> threading.Thread:
+        is_taken = threading.Lock()
+
         def run() -> None:
+            if not is_taken.acquire(blocking=False):
+                return
             try:
                 write()
             except BaseException as error:  # raised by `result` or by the next save
@@ -109,9 +113,11 @@ class Saving:
         thread = threading.Thread(target=run, name=f"phalanx checkpoint {self.step}")
         try:
             thread.start()
-        finally:
-            if thread.ident is None:  # Ctrl-C came before it was started.
+        except BaseException:
+            # Ctrl-C may come before the thread is made, or before its number is known: it then has nothing to do.
+            if is_taken.acquire(blocking=False):
                 self._finished.set()
+            raise
         return thread
 
 
@@ -239,10 +245,11 @@ def save(
             thread = saving._start(
                 lambda: _write_step(coordinator, run, saving.step, pieces, shared, document, rules, release)
             )
-        except RuntimeError as error:
-            _last = None
-            with release:
-                _raise_without_thread(coordinator, f"{where}, step {saving.step}", error)
+        except BaseException as error:
+            if saving.done():  # no thread writes
+                with release:
+                    if isinstance(error, RuntimeError):
+                        _raise_without_thread(coordinator, f"{where}, step {saving.step}", error)
             raise
         if coordinator is not None:
             coordinator.threads.add(thread)
