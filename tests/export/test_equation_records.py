@@ -71,6 +71,30 @@ def test_an_equation_is_lowered_for_the_mesh_of_the_call(rows):
     check_sent(OF_RECORDS, rows)
 
 
+COMPETING = {
+    "nextafter": lax.nextafter,
+    "zeta": lax.zeta,
+    "pow": lambda x, y: lax.pow(x, y.astype(int)),
+    "igamma": lax.igamma,
+    "select": lambda x, y: jnp.where(y > 0, x, y),
+    "stack": lambda x, y: jnp.stack([x, y]),
+}
+
+
+@pytest.mark.parametrize("name", COMPETING)
+def test_operands_that_compete_for_axes_are_resharded_as_often_as_by_a_fresh_compile(name):
+    function, x, y = COMPETING[name], np.abs(values(10)) + 1, np.abs(values(10)) + 2
+    specs = P("data"), P(None, "data")
+    exported = export.export(phalanx.jit(function, in_shardings=tuple([NamedSharding(FOUR, s) for s in specs])))(x, y)
+    found = deserialize(exported.serialize())
+    for sizes in OTHERS:
+        mesh = auto_mesh(sizes, ("data", "model"), devices=phalanx.devices()[: np.prod(sizes)])
+        placed = [phalanx.device_put(a, NamedSharding(mesh, s)) for a, s in zip((x, y), specs, strict=True)]
+        linked, fresh = (phalanx.jit(f).lower(*placed).compile() for f in (found.call, function))
+        np.testing.assert_allclose(linked(*placed), phalanx.jit(function)(x, y), rtol=1e-5)
+        assert collectives(linked).bytes <= collectives(fresh).bytes
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [16, 17])
 @pytest.mark.parametrize("first", range(0, len(TABLE), 8))

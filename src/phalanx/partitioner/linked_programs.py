@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core import Eqn, Primitive, Var, equation_sharding_rule
+from phalanx.core import Eqn, Primitive, ShardingRule, Var
 from phalanx.engine import hlo, ir, sdy
 from phalanx.lax.fft import FftType, fft_p
 from phalanx.lax.indexing.static_slice import pad_p, slice_p
@@ -21,9 +21,9 @@ from phalanx.lax.shape.concatenate import concatenate_p
 from phalanx.lax.shape.reshape import reshape_p
 from phalanx.lax.shape.transpose import rev_p
 from phalanx.partitioner.dim_sharding import DimSharding, find_dim_sharding, source_dims
-from phalanx.partitioner.partitioned_lowering import EQUATION, RECORDED, combine_moves, lower
+from phalanx.partitioner.partitioned_lowering import EQUATION, RECORDED, combine_moves
 from phalanx.runtime import LoweringContext, aval_of, shape_of
-from phalanx.runtime.lowering import special_lowering
+from phalanx.runtime.lowering import lower_equation, special_lowering
 from phalanx.runtime.reshard_lowering import align_operands, infer_result_sharding
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -176,24 +176,21 @@ def _lower_recorded(ctx: LoweringContext, op: ir.Operation, text: str, read_equa
 
 
 def _replace(ctx: LoweringContext, op: ir.Operation, eqn: Eqn) -> None:
-    """Lower an equation in the place of an operation."""
-    ctx.eqn, operands = eqn.replace(source=ctx.eqn.source), list(op.operands)
-    out = _replace_results(op.results, lower(ctx, ctx.eqn, operands))
-    if len(out) == 1:
-        held = list(map(ctx.module.inferred_shardings.get, operands))
-        _state_inferred(ctx, out[0], infer_result_sharding(held, equation_sharding_rule(eqn)))
+    """Lower an equation in the place of an operation, also what aligns its operands."""
+    ctx.eqn = eqn.replace(source=ctx.eqn.source)
+    env = dict(zip(eqn.invars, op.operands, strict=True))
+    lower_equation(ctx, ctx.eqn, env)
+    _replace_results(op.results, [env[v] for v in eqn.outvars])
 
 
 def _is_static(x: ir.Value) -> bool:
     return isinstance(x.type, ir.RankedTensorType) and x.type.has_static_shape
 
 
-def _replace_results(results: Sequence[ir.Value], out: Any) -> Sequence[ir.Value]:
-    out = out if isinstance(out, list | tuple) else [out]
-    for x, y in zip(results, out, strict=True):
+def _replace_results(results: Sequence[ir.Value], out: Any) -> None:
+    for x, y in zip(results, out if isinstance(out, list | tuple) else [out], strict=True):
         if y != x:
             x.replace_all_uses_with(y)
-    return out
 
 
 def _lower_operation(ctx: LoweringContext, op: ir.Operation) -> None:
@@ -217,10 +214,15 @@ def _align_operands(ctx: LoweringContext, op: ir.Operation) -> None:
     is_elementwise = len(op.results) == 1 and not op.regions and op.name not in _OF_OTHER_SHARDINGS
     if not is_elementwise or not all(map(_is_static, values)) or len({tuple(shape_of(x)) for x in values}) > 1:
         return
-    operands, sharding = align_operands(ctx, list(op.operands), lambda i: aval_of(op.operands[i]))
-    for i, x in enumerate(operands):
-        if x != op.operands[i]:
-            op.operands[i] = x
+    if op.name == "stablehlo.select":  # Shardy chooses what to reshard, as for `select_n`
+        predicate, on_true, on_false = [ctx.module.inferred_shardings.get(x) for x in op.operands]
+        names = tuple(range(len(shape_of(op.results[0]))))
+        sharding = infer_result_sharding([predicate, on_false, on_true], ShardingRule([names] * 3, [names]))
+    else:
+        operands, sharding = align_operands(ctx, list(op.operands), lambda i: aval_of(op.operands[i]))
+        for i, x in enumerate(operands):
+            if x != op.operands[i]:
+                op.operands[i] = x
     _state_inferred(ctx, op.results[0], sharding)
 
 

@@ -85,6 +85,14 @@ def _draws_at_positions(
     return dtype.impl.under(partitionable).bits_at is not None or (is_constant_shape(whole) and not high.ndim)
 
 
+def _are_complex(*avals: ShapedArray) -> bool:
+    return any(a.dtype.kind == "c" for a in avals)
+
+
+def _differ(x: ShapedArray, y: ShapedArray) -> bool:
+    return x.dtype != y.dtype
+
+
 def _is_integer(x: ShapedArray, **_: object) -> bool:
     return x.dtype != bool  # bitwise reductions take integers and bool
 
@@ -144,8 +152,27 @@ def combine_moves(ctx: LoweringContext, out: Any) -> Any:
 
 # Primitives whose operations tell all that their equations need (`linked_programs`), and the others with rules.
 READ_FROM_OPERATIONS = {"concatenate", "fft", "pad", "reshape", "rev", "slice", "split"}
-RECORDED = (RULES.keys() | PER_SHARD) - READ_FROM_OPERATIONS
+# Primitives whose equations are several operations, under a condition on the types of the operands. If these compete
+# for axes, the equation reshards an operand once, where each of its operations would reshard what it reads.
+COMPOUND: dict[str, Callable[..., bool]] = {
+    "max": _are_complex,
+    "min": _are_complex,
+    "mulhi": _always,
+    "nextafter": _always,
+    "polygamma": _always,
+    "pow": _differ,
+    "stack": _always,
+    "zeta": _always,
+}
+RECORDED = (RULES.keys() | PER_SHARD.keys() | COMPOUND.keys()) - READ_FROM_OPERATIONS
 EQUATION = "phalanx.equation"  # the attribute of a function with the text of the equation that it computes
+
+
+def _is_recorded(eqn: Eqn, avals: Sequence[ShapedArray]) -> bool:
+    if eqn.primitive.name not in RECORDED or any(a.is_symbolic for a in avals):
+        return False
+    is_compound = COMPOUND.get(eqn.primitive.name)
+    return is_compound is None or (all(a.shape for a in avals) and is_compound(*avals))
 
 
 def _record(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> list[ir.Value] | None:
@@ -155,7 +182,7 @@ def _record(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) -> lis
       The results; None if the equation is emitted as it is.
     """
     module, write, name = ctx.module, ctx.module.write_equation, eqn.primitive.name
-    if write is None or name not in RECORDED or module.manual is not None or any(a.is_symbolic for a in ctx.avals_in):
+    if write is None or module.manual is not None or not _is_recorded(eqn, ctx.avals_in):
         return None
     if (text := write(eqn)) is None:
         return None
