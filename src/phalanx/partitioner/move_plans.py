@@ -2,25 +2,25 @@
 
 A move may be sent as it is. It may also be cheaper to send what its operand is computed from (`_plan_leaves`), to move
 these values instead (`_plan_elementwise`), or to compute its operand in the size that these were moved from
-(`_plan_from_size`). `emit_move` takes the plan that sends least.
-
-Left to XLA are moves that keep each element in its place of its shard, artifacts that other consumers compile (a call
-of Phalanx plans them, see `linked_programs`), and moves that take too many rounds.
+(`_plan_from_size`). `emit_move` takes the plan that sends least, or leaves the move to XLA as `move_lowering` says.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from phalanx.core import ShapedArray
 from phalanx.engine import hlo, ir
 from phalanx.lax.subbyte import byte_aval
-from phalanx.partitioner.dim_sharding import Dimension, find_dim_sharding
+from phalanx.partitioner.dim_sharding import Dimension, find_dim_sharding, kept_as
 from phalanx.partitioner.move_lowering import DimGroup, Move, MoveCall, calls, join_runs, read_through
-from phalanx.partitioner.move_schedule import Run, find_pieces, is_worthwhile, most_moved, schedule_rounds
+from phalanx.partitioner.move_schedule import Piece, Run, find_pieces, is_worthwhile, most_moved, schedule_rounds
 from phalanx.partitioner.resizing import find_leaves, resize, with_size
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import LoweringContext, shape_of, type_like
@@ -120,10 +120,56 @@ def _plan_direct(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int
     return Plan(most_moved(pieces) * _num_bytes(aval) // units, emit, is_emitted=key in ctx.module.emitted_moves)
 
 
+class _Windows(NamedTuple):
+    """A buffer in which each device has consecutive indices of a dimension.
+
+    Args:
+      width: their number.
+      firsts: for each device the first one.
+      runs: the move of those that are read to the buffer.
+    """
+
+    width: int
+    firsts: list[int]
+    runs: tuple[Run, ...]
+
+
+def _find_windows(spans: Sequence[tuple[int, int, int]], read: Sequence[tuple[int, int, int]], parts: int) -> _Windows:
+    """The windows that hold spans of indices, each with its device and its ends, of which only some are read."""
+    firsts, stops = ([find(spans, i) for i in range(parts)] for find in (_first_index, _stop_index))
+    width = max(stop - first for first, stop in zip(firsts, stops, strict=True))
+    ends = [(_first_index(read, i), _stop_index(read, i)) for i in range(parts)]
+    runs = [Run(i * width + lo - firsts[i], hi - lo, 0, lo) for i, (lo, hi) in enumerate(ends) if hi > lo]
+    return _Windows(width, firsts, tuple(runs))
+
+
+def _first_index(spans: Sequence[tuple[int, int, int]], device: int) -> int:
+    return min([min(ends) for i, *ends in spans if i == device], default=0)
+
+
+def _stop_index(spans: Sequence[tuple[int, int, int]], device: int) -> int:
+    return max([max(ends) + 1 for i, *ends in spans if i == device], default=0)
+
+
+def _plan_windows(
+    ctx: LoweringContext, windows: _Windows, x: ir.Value, d: int, aval: ShapedArray, parts: int
+) -> Plan | None:
+    """Plan the windows of a value along a dimension; `aval` has its dtype."""
+    wide = aval.with_shape(with_size(shape_of(x), d, parts * windows.width))
+    return _plan_direct(ctx, Move(windows.runs, 1, ((x, DimGroup(d)),), DimGroup(d)), wide, parts)
+
+
+def _emit_local(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int) -> ir.Value:
+    plan = _plan_direct(ctx, move._replace(runs=join_runs(move.runs, move.stride)), aval, parts)
+    assert plan is not None and not plan.sent, "the windows hold all that a device needs"
+    return plan.emit()
+
+
 def _plan_leaves(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int) -> Plan | None:
     """Plan to send what the operand is computed from: a repeated row is sent once, and repeated where it is needed.
 
-    Devices receive windows of equal size along the dimension that is divided, and compute the operand in them.
+    Devices receive windows of equal size along the dimension that is divided, and compute the operand in them. Rows of
+    which a device needs padding only are not sent.
     """
     (x, group), *others = move.operands
     leaves = _other_leaves(x, group.dim)
@@ -132,37 +178,56 @@ def _plan_leaves(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int
     call = MoveCall(move, aval, [True])
     ((held,), block), (inner, _) = call.blocks(parts), call.inner
     assert held is not None
-    # The positions of the sources and targets of pieces, and the first and last index that each device needs.
-    placed = []
-    ends: dict[int, list[int]] = {i: [] for i in range(parts)}
+    is_read = np.any(_find_read(x, group).reshape(inner, -1), axis=1)
+    placed, spans = [], []
+    read: list[tuple[int, int, int]] = []
     for p in call.find_pieces(parts):
-        at = p.sender * held + p.source
+        at, last = p.sender * held + p.source, p.length - 1
         placed.append((p, at))
-        ends[p.receiver] += [at // inner, (at + move.stride * (p.length - 1)) // inner]
-    firsts = [min(found, default=0) for found in ends.values()]
-    stops = [max(found, default=-1) + 1 for found in ends.values()]
-    width = max(stop - first for first, stop in zip(firsts, stops, strict=True))
-    if width * inner > 2 * (held + inner):  # as where the first and last elements are needed together
+        spans.append((p.receiver, at // inner, (at + move.stride * last) // inner))
+        # The first and last units that are read are among the first and last `inner` ones, or none is.
+        steps = np.arange(min(p.length, inner))
+        ends = [
+            units[is_read[units % inner]][:1] // inner
+            for units in (at + move.stride * s for s in (steps, last - steps))
+        ]
+        read += [(p.receiver, int(ends[0][0]), int(ends[1][0]))] if ends[0].size else []
+    windows = _find_windows(spans, read, parts)
+    if windows.width * inner > 2 * (held + inner):  # as where the first and last elements are needed together
         return None
-    windows = [Run(i * width, stops[i] - first, 0, first) for i, first in enumerate(firsts) if stops[i] > first]
     plans: dict[Dimension, Plan] = {}
     for leaf, d in leaves:
-        wide = aval.with_shape(with_size(shape_of(leaf), d, parts * width))
-        rows = Move(tuple(windows), 1, ((leaf, DimGroup(d)),), DimGroup(d))
-        if (plan := _plan_direct(ctx, rows, wide, parts)) is None:
+        if (plan := _plan_windows(ctx, windows, leaf, d, aval, parts)) is None:
             return None
         plans[leaf, d] = plan
-    shift = [(i * width - first) * inner for i, first in enumerate(firsts)]
+    shift = [(i * windows.width - first) * inner for i, first in enumerate(windows.firsts)]
     runs = [Run(p.receiver * block + p.target, p.length, 0, at + shift[p.receiver]) for p, at in placed]
 
     def emit() -> ir.Value:
-        rows = resize(x, group.dim, parts * width, lambda leaf, d: plans[leaf, d].emit())
-        local = move._replace(runs=join_runs(runs, move.stride), operands=((rows, group),))
-        plan = _plan_direct(ctx, local, aval, parts)
-        assert plan is not None and not plan.sent, "the windows hold all that a device needs"
-        return plan.emit()
+        rows = resize(x, group.dim, parts * windows.width, lambda leaf, d: plans[leaf, d].emit())
+        return _emit_local(ctx, move._replace(runs=tuple(runs), operands=((rows, group),)), aval, parts)
 
     return Plan(sum([plan.sent for plan in plans.values()]), emit)
+
+
+def _find_read(x: ir.Value, group: DimGroup) -> np.ndarray:
+    """For the elements of each index of a group's first dimension, whether they are computed from leaves."""
+    if group.length == 1:
+        return np.ones((), bool)
+    op, inner = x.owner, slice(group.dim + 1, group.dim + group.length)
+    if not isinstance(op, ir.Block) and op.name == "stablehlo.pad":
+        low, high, interior = (
+            list(op.attributes[name])[inner] for name in ("edge_padding_low", "edge_padding_high", "interior_padding")
+        )
+        if not any(interior) and min((*low, *high), default=0) >= 0:
+            return np.pad(_find_read(op.operands[0], group), list(zip(low, high, strict=True)))
+    if not isinstance(op, ir.Block) and op.name == "stablehlo.reshape" and (d := kept_as(x, group.dim)) is not None:
+        sources = [DimGroup(d, n) for n in range(1, len(shape_of(op.operands[0])) - d + 1)]
+        size = group.num_inner(shape_of(x))
+        found = next((g for g in sources if g.num_inner(shape_of(op.operands[0])) == size), None)
+        if found is not None:
+            return _find_read(op.operands[0], found).reshape(shape_of(x)[inner])
+    return np.ones(shape_of(x)[inner], bool)
 
 
 def _plan_elementwise(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int) -> Plan | None:
@@ -295,6 +360,54 @@ def plan_in_size(ctx: LoweringContext, found: Parts, x: ir.Value, dim: int) -> P
     has_cut = any(not plan.sent for plan in found_plans)
     sent = sum([plan.sent for plan in found_plans if not (has_cut and plan.is_emitted)])
     return Plan(sent, lambda: resize(x, dim, found.size, emit_leaf))
+
+
+def plan_in_windows(ctx: LoweringContext, found: Parts, x: ir.Value, dim: int) -> Plan | None:
+    """Plan a value from windows of the operands of its moves: each device receives what its shard is computed from."""
+    parts = found.parts
+    pieces: dict[Dimension, list[Piece]] = {}
+    spans: dict[Dimension, list[tuple[int, int, int]]] = defaultdict(list)
+    held: dict[Dimension, int] = {}
+    for (leaf, d), move in found.moved.items():
+        ((source, group),) = move.operands
+        at = source, group.dim
+        held[at] = -(-shape_of(source)[group.dim] // parts)
+        pieces[leaf, d] = find_pieces(move.runs, move.stride, [held[at]], -(-shape_of(leaf)[d] // parts), parts)
+        for p in pieces[leaf, d]:
+            first = p.sender * held[at] + p.source
+            spans[at].append((p.receiver, first, first + move.stride * (p.length - 1)))
+    windows = {at: _find_windows(ends, ends, parts) for at, ends in spans.items()}
+    plans: dict[Dimension, Plan | None] = {}
+    for (leaf, d), move in found.moved.items():
+        at = move.operands[0][0], d
+        assert move.dtype is not None, "the move was emitted"
+        is_narrow = windows[at].width <= 2 * (held[at] + 1)
+        aval = ShapedArray(tuple(shape_of(leaf)), move.dtype)
+        plans[at] = _plan_windows(ctx, windows[at], *at, aval, parts) if is_narrow else None
+    found_plans = [plan for plan in plans.values() if plan is not None]
+    if len(found_plans) < len(plans):
+        return None
+    emitted: dict[Dimension, ir.Value] = {}
+
+    def emit_leaf(leaf: ir.Value, d: int) -> ir.Value:
+        if (move := found.moved.get((leaf, d))) is None:
+            return leaf
+        ((source, group),), size = move.operands, shape_of(leaf)[d]
+        at, block = (source, d), -(-size // parts)
+        if at not in emitted and (plan := plans[at]) is not None:
+            emitted[at] = plan.emit()
+        shift = [i * windows[at].width - first for i, first in enumerate(windows[at].firsts)]
+        runs = [
+            Run(p.receiver * block + p.target, p.length, 0, p.sender * held[at] + p.source + shift[p.receiver])
+            for p in pieces[leaf, d]
+        ]
+        assert move.dtype is not None, "the move was emitted"
+        local = move._replace(runs=tuple(runs), operands=((emitted[at], group),))
+        y = _emit_local(ctx, local, ShapedArray(tuple(shape_of(leaf)), move.dtype), parts)
+        ctx.module.moves[y] = move  # as which an operation on the result may be planned
+        return y
+
+    return Plan(sum([plan.sent for plan in found_plans]), lambda: resize(x, dim, shape_of(x)[dim], emit_leaf))
 
 
 def count_moved(runs: Sequence[Run], stride: int, parts: int, size: int, out: int) -> int:

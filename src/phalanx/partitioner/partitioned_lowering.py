@@ -128,9 +128,22 @@ PER_SHARD: dict[str, tuple[str, Callable[..., bool]]] = {
 }
 
 
+# Primitives whose equations are several operations, under a condition on the types of the operands. If these compete
+# for axes, the equation reshards an operand once, where each of its operations would reshard what it reads.
+COMPOUND: dict[str, Callable[..., bool]] = {
+    "max": _are_complex,
+    "min": _are_complex,
+    "mulhi": _always,
+    "nextafter": _always,
+    "polygamma": _always,
+    "pow": _differ,
+    "stack": _always,
+    "zeta": _always,
+}
+
 # The primitives whose equations are not emitted by the `lower` rule of their definition alone, and those of them for
 # which that holds only in programs with arrays that the devices do not divide.
-_PLANNED = {*RULES, *PER_SHARD, *IN_BYTES}
+_PLANNED = {*RULES, *PER_SHARD, *IN_BYTES, *COMPOUND}
 _PLANNED_IF_UNEVEN = {"concatenate", "reshape", "rev", "split"}
 
 
@@ -152,18 +165,6 @@ def combine_moves(ctx: LoweringContext, out: Any) -> Any:
 
 # Primitives whose operations tell all that their equations need (`linked_programs`), and the others with rules.
 READ_FROM_OPERATIONS = {"concatenate", "fft", "pad", "reshape", "rev", "slice", "split"}
-# Primitives whose equations are several operations, under a condition on the types of the operands. If these compete
-# for axes, the equation reshards an operand once, where each of its operations would reshard what it reads.
-COMPOUND: dict[str, Callable[..., bool]] = {
-    "max": _are_complex,
-    "min": _are_complex,
-    "mulhi": _always,
-    "nextafter": _always,
-    "polygamma": _always,
-    "pow": _differ,
-    "stack": _always,
-    "zeta": _always,
-}
 RECORDED = (RULES.keys() | PER_SHARD.keys() | COMPOUND.keys()) - READ_FROM_OPERATIONS
 EQUATION = "phalanx.equation"  # the attribute of a function with the text of the equation that it computes
 

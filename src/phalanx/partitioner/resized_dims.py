@@ -17,7 +17,15 @@ import numpy as np
 from phalanx.engine import dense_constant, hlo, i64, ir
 from phalanx.lax.subbyte import byte_aval
 from phalanx.partitioner.move_lowering import DimGroup, Move
-from phalanx.partitioner.move_plans import Parts, Plan, count_moved, find_parts, plan_in_size, plan_leaf
+from phalanx.partitioner.move_plans import (
+    Parts,
+    Plan,
+    count_moved,
+    find_parts,
+    plan_in_size,
+    plan_in_windows,
+    plan_leaf,
+)
 from phalanx.partitioner.move_schedule import Run
 from phalanx.partitioner.resizing import is_elementwise, resize
 from phalanx.runtime import LoweringContext, aval_of, shape_of
@@ -62,7 +70,12 @@ def _compute_once(ctx: LoweringContext, y: ir.Value, dim: int) -> ir.Value | Non
     resized, kept = plan_in_size(ctx, found, y, dim), Run(0, size, 0, 0)
     dtype = aval_of(y).dtype
     sent = count_moved([kept], 1, found.parts, found.size, size) * math.prod(shape) // size * dtype.itemsize
-    if resized is None or resized.sent + sent >= found.sent:
+    if resized is None:
+        return None
+    windows = plan_in_windows(ctx, found, y, dim)
+    if windows is not None and windows.sent < min(found.sent, resized.sent + sent):
+        return windows.emit()
+    if resized.sent + sent >= found.sent:
         return None
     x = resized.emit()
     move = Move((kept,), 1, ((x, DimGroup(dim)),), DimGroup(dim), dtype=dtype)
