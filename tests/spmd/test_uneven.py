@@ -463,7 +463,7 @@ MOVES = {
     "repeated": (lambda x: jnp.repeat(x, 2, 0), 3),
     "repeated rows in reverse": (lambda x: jnp.repeat(x, 2, 0)[::-1], 4),
     "kron": (lambda x: jnp.kron(x, jnp.array([[2.0], [1.0]])), 3),
-    "spread": (lambda x: lax.pad(x, jnp.float32(3), [(0, 0, 1), (0, 0, 0)]), 3),
+    "spread": (lambda x: lax.pad(x, jnp.float32(3), [(0, 0, 1), (0, 0, 0)]), 2),
     # What is sent at 24 rows, and then the result to its own shards, as for x[:-1].
     "differences": (lambda x: jnp.diff(x, axis=0), 1 + 3),
     "second differences": (lambda x: x[2:] - 2 * x[1:-1] + x[:-2], 3 + 3),
@@ -479,6 +479,28 @@ def test_a_move_sends_as_many_rows_as_the_busiest_device_must(name, mesh):
     np.testing.assert_array_equal(phalanx.jit(function)(x), function(value))
     assert collectives(function, x).bytes == rows * 24
     assert not [c for c in collectives(function, x) if c.kind != "collective-permute"]
+
+
+def test_differences_send_what_the_shards_of_the_result_are_computed_from():
+    # Shards of 4 rows become shards of 3: device 3 holds one row, and needs three more.
+    value = values(13, 6)
+    x = phalanx.device_put(value, NamedSharding(row_mesh(4), P("x")))
+    for function in (lambda x: jnp.diff(x, axis=0), lambda x: jnp.sin(x[1:]) * x[:-1]):
+        np.testing.assert_allclose(phalanx.jit(function)(x), function(value), rtol=1e-6)
+        assert [c.bytes for c in collectives(function, x)] == [3 * 24]
+    total = phalanx.jit(lambda x: jnp.diff(x, axis=0).sum(0))  # the differences stay where they are added up
+    assert [c.kind for c in collectives(total, x)] == ["collective-permute", "all-reduce"]
+    assert collectives(total, x).bytes == 24 + 24
+
+
+def test_strided_windows_over_uneven_rows_do_not_gather_them():
+    x = phalanx.device_put(values(14, 6), NamedSharding(row_mesh(6), P("x")))
+    for size, stride, rows in [(1, 3, 0), (2, 3, 0), (2, 1, 1)]:
+        pool = lambda x, size=size, stride=stride: lax.reduce_window(
+            x, -jnp.inf, lax.max, (size, 1), (stride, 1), "VALID"
+        )
+        np.testing.assert_array_equal(phalanx.jit(pool)(x), pool(values(14, 6)))
+        assert collectives(pool, x).bytes == rows * 24, (size, stride)
 
 
 @settings(max_examples=20, deadline=None)

@@ -88,8 +88,9 @@ def find_even_windows(
 ) -> EvenWindows | None:
     """Find the windows at the next sizes that the devices divide; None if there are none, or sizes are even.
 
-    XLA gathers the operand where a device holds no window. The elements that are added are read as padding is, so the
-    windows of the smaller size have the same results.
+    XLA gathers the operand where a device holds no window, and sends whole shards where those of the results begin at
+    other windows. The elements that are added are read as padding is, so the windows of the smaller size have the same
+    results.
 
     Args:
       ctx: the lowering context.
@@ -104,8 +105,11 @@ def find_even_windows(
         return None
     even, even_out = (-(-size // found.parts) * found.parts for size in sizes)
     size, stride, dilation = window
+    if stride == 1 and even_out < even:  # a window for each element, of whose results the leading ones are then moved
+        even_out = even
     high = (size - 1) * dilation + 1 + (even_out - 1) * stride - padding[0] - even
-    return EvenWindows(even - n, high) if high >= 0 and is_active("uneven_windows") else None
+    # Windows that leave less than a stride at the end are as many without it.
+    return EvenWindows(even - n, max(high, 0)) if high > -stride and is_active("uneven_windows") else None
 
 
 def fill_shards(x: Array, fill: Any, more: Mapping[int, int]) -> Any:
