@@ -92,6 +92,8 @@ def lower_pad(ctx: LoweringContext, primitive: Primitive, x: ir.Value, value: ir
     low, high, interior = zip(*config, strict=True) if config else ((), (), ())
     aval = ctx.avals_in[0]
     if is_constant_shape((*aval.shape, *low, *high, *interior)) and 0 not in aval.shape:
+        # There is nothing inside a single element, whose padding XLA would reshard by way of a replica.
+        interior = tuple([0 if n == 1 else count for n, count in zip(aval.shape, interior, strict=True)])
         if any(interior) and is_active("interior_padding"):
             x, shape = _interleave(ctx, x, value, interior)
             high, interior = tuple(h - n for h, n in zip(high, interior, strict=True)), (0,) * len(shape)

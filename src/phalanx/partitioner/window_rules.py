@@ -43,13 +43,13 @@ def lower_reduce_window(
         return lower_per_shard(ctx, ctx.eqn, args)
     if num_operands == 1:
         args = (separate_fill(ctx, args[0], args[1:] or primitive.name), *args[1:])
-    if num_operands == 1 and (even := _find_even_windows(ctx, args[0], window)):
-        return _reduce_even_windows(ctx, primitive, args, params, even)
     is_dilated = any(s > 1 and d > 1 for s, d in zip(params["window_strides"], params["base_dilation"], strict=True))
     if not ctx.module.is_portable and (
         (num_operands > 1 and is_active("variadic_windows")) or (is_dilated and is_active("strided_dilated_windows"))
     ):
         return lower_per_shard(ctx, ctx.eqn, args)
+    if num_operands == 1 and (even := _find_even_windows(ctx, args[0], window)):
+        return _reduce_even_windows(ctx, primitive, args, params, even)
     dims = _dims_to_replicate(ctx, args[0], window) if is_active("window_spatial_sharding") else []
     operands = [replicate_dims(ctx, x, dims) for x in args[:num_operands]]
     if ctx.module.has_uneven and is_active("uneven_windows"):
