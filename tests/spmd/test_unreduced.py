@@ -364,3 +364,14 @@ def test_each_device_sums_the_segments_of_its_own_elements(spec, mesh):
     for shard in out.addressable_shards:
         np.testing.assert_array_equal(shard.data, want[index_along_x(shard, mesh)][shard.index])
     np.testing.assert_array_equal(reshard(out, P()), want.sum(0))
+
+
+def test_each_device_counts_its_own_elements(mesh):
+    ids = np.array([0, 2, 2, 1, 0, 3, 3, 3])
+    count = phalanx.jit(lambda x: phalanx.numpy.bincount(x, length=4, out_sharding=P(None, unreduced={"x"})))
+    x = phalanx.device_put(ids, P("x"))
+    assert "all-reduce" not in count.lower(x).compile().as_text()
+    out = count(x)
+    for shard in out.addressable_shards:
+        np.testing.assert_array_equal(shard.data, [[1, 1, 2, 0], [1, 0, 0, 3]][index_along_x(shard, mesh)])
+    np.testing.assert_array_equal(reshard(out, P()), np.bincount(ids))

@@ -72,6 +72,9 @@ def bincount(
         )
         # The result is as long as the largest integer requires.
         length = int(known.max()) + 1 if known.size else 0
+    if out_sharding is not None and weights is None:
+        # Sharded as `x`, so that each device may count its own elements and keep the counts as its term.
+        weights = lax.full_like(x, 1, dtypes.canonicalize_dtype(np.int64))
     count = lambda x, *given: _bincount(x, given[0] if given else None, builtins.max(length, minlength))
     return call_with_out_sharding(
         count, (x,) if weights is None else (x, weights), out_sharding, "bincount, out_sharding"
