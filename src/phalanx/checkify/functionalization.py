@@ -123,6 +123,7 @@ def _apply(primitive: Primitive, args: Sequence[Any], params: dict, categories: 
     """Apply an operation on the current trace: its error and its result."""
     if type(primitive) is Check:
         return params["kind"].unflatten(args).restrict(categories), []
+    # Classes derive from one another, so their order in the table decides, not a look-up by type.
     rule = next((rule for kind, rule in _RULES.items() if isinstance(primitive, kind)), None)
     if rule is not None:
         found = rule(primitive, args, params, categories)
@@ -170,6 +171,7 @@ def _check_shard_map(primitive: Any, args: Sequence[Any], params: dict, categori
 
         stacked = trace_to_jaxpr(fun, part.jaxpr.in_avals, jaxpr.debug_name)
     ins = [*[PartitionSpec()] * len(part.consts), *params["in_specs"]]
+    # Each device has an error of its own, so its leaves get a leading dimension that all manual axes shard.
     outs = [*[PartitionSpec(view.sort_axes(view.manual))] * count, *params["out_specs"]]
     error, out = part.split(bind_shard_map(stacked, [*part.consts, *args], ins, outs, view))
     return error, out
@@ -240,6 +242,7 @@ def _check_while(primitive: While, args: Sequence[Any], params: dict, categories
     sizes = [params["cond_nconsts"], params["body_nconsts"], len(args)]
     in_cond, in_body, init = split_by_sizes(args, sizes)
     in_cond, in_body = [*condition.consts, *in_cond], [*step.consts, *in_body]
+    # A loop of no iterations evaluates its condition, too, and may fail there.
     first, _ = condition.call(*in_cond, *init)
     kind = condition.kind.union(step.kind)
     count = kind.num_leaves
@@ -262,6 +265,7 @@ def _check_while(primitive: While, args: Sequence[Any], params: dict, categories
         run_body, [*c_types, *b_types, *e_types, *body_jaxpr.in_avals[sizes[1] :]], body_jaxpr.debug_name
     )
     new_cond = trace_to_jaxpr(run_cond, [*c_types, *e_types, *body_jaxpr.in_avals[sizes[1] :]], cond_jaxpr.debug_name)
+    # The body also takes the operands of the condition, which it evaluates for the next iteration.
     consts = [*new_cond.consts, *in_cond], [*new_body.consts, *in_cond, *in_body]
     out = primitive(
         *consts[0],
@@ -289,6 +293,7 @@ def _check_custom_jvp(primitive: CustomJVPCall, args: Sequence[Any], params: dic
     part = _checked(params["fun"], categories)
     if _is_unchecked([params["fun"]], [part]):
         return None
+    # The user's rule knows neither the constants of the checked function nor those of the function itself.
     rule, skipped = params["rule"], len(part.consts) + params["num_consts"]
 
     def checked_rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:

@@ -120,6 +120,7 @@ def choose_chunk(shard_shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     Returns:
       The shape of a chunk; each size divides that of the shard.
     """
+    # Chunks are rows of the shard where possible, so that reading a part of the array reads few bytes beside it.
     chunk = [max(1, size) for size in shard_shape]
     for dim, size in enumerate(chunk):
         below = math.prod(chunk[dim + 1 :]) * itemsize
@@ -168,6 +169,7 @@ def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
     if leaf.variable is not None:
         about = {"variable": type(leaf.variable).__name__, "variable_metadata": _keep_json(leaf.variable)}
     if type(value) in _PYTHON_TYPES.values():
+        # By exact type: a subclass, such as an enum, would be loaded as another type.
         return LeafMetadata((), type(value), value=value, **about)
     if isinstance(value, Array):
         if value.is_deleted():
@@ -180,6 +182,7 @@ def describe_leaf(leaf: NamedLeaf, where: str) -> LeafMetadata:
                 fix="reshard it to a spec without unreduced axes: phalanx.reshard(x, P())",
             )
         chunk = choose_chunk(value.sharding.shard_shape(value.shape), value.dtype.itemsize)
+        # The devices belong to this run; axis names and sizes describe how the array was split.
         sharding = _without_devices(value.sharding)
         return LeafMetadata(value.shape, value.dtype, sharding, chunk=chunk + _key_shape(value.dtype), **about)
     is_host_array = isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, np.ma.MaskedArray)
@@ -247,6 +250,7 @@ def read_document(text: bytes, where: str) -> StepDocument:
             got=f"{found} of version {version}",
             fix="read it with the version of Phalanx that wrote it",
         )
+    # The data are written again for the digest, so the spaces between them do not matter.
     if stored != digest(data):
         raise _damaged_error(where, "contents that do not match their digest")
     leaves = {name: _read_record(name, leaf, where) for name, leaf in data["leaves"].items()}
@@ -355,6 +359,7 @@ def _read_record(name: str, record: dict[str, Any], where: str) -> LeafMetadata:
 
 
 def _read_python(kind: type, text: str) -> Any:
+    # bool("False") is true.
     if kind is bool:
         return text == "True"
     if kind is int:

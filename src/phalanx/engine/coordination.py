@@ -77,7 +77,7 @@ def bind_address(coordinator_address: str) -> str:
 
 
 def group_name(among: Sequence[int] | None) -> str:
-    """The name of a group of processes; None stands for all of them."""
+    """The name of a group of processes; None for all of them."""
     return "all" if among is None else ",".join(map(str, among))
 
 

@@ -115,6 +115,7 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
             leaves, tree = tree_flatten(grads)
             _check_structure("gradients", state.tree_def, tree)
             new = OptimizerState.pack(tree, [update(step, g, s) for g, s in zip(leaves, state.subtrees(), strict=True)])
+            # A state that changes its structure could not be the carry of a loop.
             for before, after in zip(state.subtree_defs, new.subtree_defs, strict=True):
                 _check_structure("new state of a parameter", before, after)
             return new
@@ -237,6 +238,7 @@ def adagrad(step_size: float | Schedule, momentum: float = 0.9) -> Any:
 
     def update(i: Any, g: Any, x: Any, total: Any, mean: Any) -> tuple:
         total = total + jnp.square(g)
+        # Where all gradients so far were 0, the total is 0 and the step must be, too.
         mean = (1 - momentum) * g * _inverse_sqrt(total) + momentum * mean
         return x - size(i) * mean, total, mean
 
@@ -296,6 +298,7 @@ def rmsprop_momentum(step_size: float | Schedule, gamma: float = 0.9, eps: float
 
     def update(i: Any, g: Any, x: Any, mean: Any, velocity: Any) -> tuple:
         mean = mean * gamma + jnp.square(g) * (1.0 - gamma)
+        # The velocity holds steps, not gradients: a new step size does not rescale earlier ones.
         velocity = momentum * velocity + size(i) * g / jnp.sqrt(mean + eps)
         return x - velocity, mean, velocity
 
@@ -326,6 +329,7 @@ def adam(step_size: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: f
     def update(i: Any, g: Any, x: Any, mean: Any, square: Any) -> tuple:
         mean = (1 - b1) * g + b1 * mean
         square = (1 - b2) * jnp.square(g) + b2 * square
+        # Both means began at zero, which the divisors undo.
         step = (mean / _one_minus_power(b1, mean, i)) / (jnp.sqrt(square / _one_minus_power(b2, square, i)) + eps)
         return x - size(i) * step, mean, square
 
@@ -398,6 +402,7 @@ def sm3(step_size: float | Schedule, momentum: float = 0.9) -> Any:
         total = functools.reduce(jnp.minimum, bounds) + jnp.square(jnp.atleast_1d(g))
         step = g * _inverse_sqrt(total).reshape(jnp.shape(g))
         mean = (1 - momentum) * step + momentum * mean
+        # The largest total of each slice bounds all of them, at the memory of a vector per dimension.
         sides = [total.max([k for k in range(ndim) if k != d]) for d in range(ndim)]
         return x - size(i) * mean, mean, sides
 
@@ -454,6 +459,7 @@ def inverse_time_decay(step_size: float, decay_steps: int, decay_rate: float, st
       >>> inverse_time_decay(0.5, 2, 0.5)(4)
       0.25
     """
+    # With a staircase the step size is constant for `decay_steps` steps.
     round_down = jnp.floor if staircase else lambda x: x
     return lambda i: step_size / (1 + decay_rate * round_down(i / decay_steps))
 

@@ -94,8 +94,10 @@ def _convolution(name: str, words: str, example: tuple, convolve: Callable, outp
         def init_fun(rng: Any, input_shape: tuple) -> tuple:
             sizes = iter(filter_shape)
             channels = {"O": out_chan, "I": input_shape[lhs.index("C")]}
+            # The letters of the kernel other than I and O are its spatial dimensions, in order.
             kernel = tuple([channels[c] if c in channels else next(sizes) for c in rhs])
             k1, k2 = random.split(rng)
+            # The bias has size 1 in all dimensions but the channels, and is broadcast over them.
             params = init_kernel(k1, kernel), b_init(k2, tuple([out_chan if c == "C" else 1 for c in out]))
             return output_shape(input_shape, kernel, strides, padding, dimension_numbers), params
 
@@ -157,6 +159,7 @@ def BatchNorm(
 
     def apply_fun(params: tuple, inputs: Any, **kwargs: Any) -> Any:
         beta, gamma = params
+        # Parameters have the dimensions that are not normalized over.
         out = nn.standardize(inputs, axes, epsilon=epsilon)
         if scale:
             out = jnp.expand_dims(gamma, axes) * out
@@ -359,6 +362,7 @@ def serial(*layers: Layer) -> Layer:
     def init_fun(rng: Any, input_shape: Any) -> tuple:
         params = []
         for init, _ in layers:
+            # The keys of the layers before do not depend on how many layers follow.
             rng, own = random.split(rng)
             input_shape, found = init(own, input_shape)
             params.append(found)
@@ -413,6 +417,7 @@ def shape_dependent(make_layer: Callable[[Any], Layer]) -> Layer:
       (3, 10)
     """
 
+    # The layer is made anew in each call, as its functions depend on the shape alone.
     def init_fun(rng: Any, input_shape: Any) -> tuple:
         return make_layer(input_shape)[0](rng, input_shape)
 

@@ -30,7 +30,7 @@ FULL = _MODES[True, True]
 
 
 def resolve_mode(graph: bool | None, graph_updates: bool | None = None) -> GraphMode:
-    """The mode for the options `graph` and `graph_updates` of a function, where None stands for the default."""
+    """The mode for the options `graph` and `graph_updates` of a function, where None is the default."""
     if graph is None:
         graph = set_graph_mode.current_value()
     if graph_updates is None:

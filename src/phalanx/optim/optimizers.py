@@ -385,6 +385,7 @@ def lars(
         add_decayed_weights(weight_decay, weight_decay_mask),
         masked(scale_by_trust_ratio(trust_coefficient=trust_coefficient, eps=eps), trust_ratio_mask),
         scale_by_learning_rate(learning_rate),
+        # The steps are accumulated after the learning rate, so that a schedule does not rescale earlier ones.
         trace(momentum, nesterov),
     )
 

@@ -201,6 +201,7 @@ class BCOO(JAXSparse):
     ) -> BCOO:
         batch, sparse, dense = split_shape("sparse.empty", shape, n_batch, n_dense)
         data = jnp.zeros((*batch, nse, *dense), dtype)
+        # Indices out of bounds denote padding.
         indices = jnp.broadcast_to(jnp.asarray(sparse, index_dtype).reshape(len(sparse)), (*batch, nse, len(sparse)))
         return cls((data, indices), shape=shape, indices_sorted=True, unique_indices=True)
 
@@ -290,6 +291,7 @@ def bcoo_todense(mat: BCOO) -> Array:
 
     def scatter(data: Array, indices: Array) -> Array:
         if not layout.n_sparse:
+            # Without sparse dimensions all elements are at the same index, so they add up.
             return data.sum(0, dtype=data.dtype)
         return jnp.zeros((*layout.sparse, *layout.dense), data.dtype).at[columns(indices)].add(data, mode="drop")
 
@@ -344,6 +346,7 @@ def bcoo_fromdense(
     mat = jnp.asarray(mat)
     _, sparse, _ = split_shape("bcoo_fromdense", mat.shape, n_batch, n_dense)
     nse = count_stored(mat, n_batch, n_dense) if nse is None else operator.index(nse)
+    # Examples of fewer than nse elements are filled up with zeros at indices out of bounds.
     indices = _find_nonzero(mat, sparse, nse, n_batch, n_dense, np.dtype(index_dtype))
     # Without sparse dimensions all stored elements have the same index, and the first one holds the value.
     data = extract(indices, mat, assume_unique=bool(sparse) or nse == 1)
@@ -448,6 +451,7 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     data = mat.data.transpose([*batch, n, *[d + n + 1 for d in dense]])
     indices = mat.indices.transpose([*batch, n, n + 1])[..., np.array(sparse, int)]
     shape = [mat.shape[operator.index(d)] for d in permutation]
+    # Indices stay in lexicographical order if the sparse dimensions keep their order.
     is_sorted = mat.indices_sorted and sparse == sorted(sparse)
     return BCOO((data, indices), shape=shape, indices_sorted=is_sorted, unique_indices=mat.unique_indices)
 

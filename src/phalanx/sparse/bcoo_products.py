@@ -138,7 +138,7 @@ def _normalize(dimension_numbers: DimensionNumbers, lhs_ndim: int, rhs_ndim: int
 def _dot_with_dense(lhs: BCOO, rhs: Array, numbers: tuple, dot: _Dot, swapped: bool) -> Array:
     """Contract a sparse array with a dense one.
 
-    A label stands for each dimension, and paired dimensions have the same one. A stored element is multiplied by the
+    Each dimension has a label, and paired dimensions have the same one. A stored element is multiplied by the
     part of `rhs` at its indices, and added to the result at its indices.
     """
     (lc, rc), (lb, rb) = numbers
@@ -326,6 +326,7 @@ def elements_at(mat: BCOO, v: ArrayLike, fill: float = 0) -> Array:
       An array that broadcasts to `mat.data`.
     """
     v, shape, layout = jnp.asarray(v), mat.shape, mat.layout
+    # A scalar multiplies all elements, so none is gathered.
     if v.ndim == 0:
         return v
     if lax.broadcast_shapes(v.shape, shape) != shape:
@@ -402,6 +403,7 @@ def _look_up_product(
     matched = np.array([i for i, n in enumerate(r_sparse) if n != 1 or l_sparse[i] == 1], int)
     together = jnp.concatenate([x[:, matched] for x in (r_indices, l_indices.astype(r_indices.dtype))])
     order, _, first = sort_lexically(together)
+    # How many distinct indices come before: equal indices get one number, in their original places.
     number = jnp.zeros_like(order).at[order].set(jnp.cumsum(first, dtype=order.dtype) - 1)
     nse = r_indices.shape[0]
     sums = jnp.zeros((len(number), *r_data.shape[1:]), r_data.dtype).at[number[:nse]].add(mask_data(r_data, keep))
@@ -506,11 +508,13 @@ def _convolve(x: BCOO, w: BCOO, shape: Shape, grid: tuple, specs: tuple, dot: _D
     lhs_spec, rhs_spec, out_spec = specs
     base, window, low, stride = (_row(by) for by in grid)
     xi, wi = x.indices[:, None, np.array(lhs_spec)], w.indices[None, :, np.array(rhs_spec)]
+    # Positions in the padded and dilated input, relative to the first window.
     place = xi[..., 2:] * base + low - wi[..., 2:] * window
     found = place // stride
     inside = (place >= 0) & (place % stride == 0) & (found < _row([shape[d] for d in out_spec[2:]]))
     keep = inside.all(-1) & (xi[..., 1] == wi[..., 1])
     keep = keep & is_stored(x.indices, x.shape)[:, None] & is_stored(w.indices, w.shape)[None]
+    # The batch of the input and the output feature of the kernel, each for all pairs.
     features = [jnp.broadcast_to(i[..., :1], (*keep.shape, 1)) for i in (xi, wi)]
     ordered = jnp.concatenate([*features, found], axis=-1)[..., np.argsort(out_spec)]
     products = dot(x.data, ["x"], w.data, ["w"], ["x", "w"])

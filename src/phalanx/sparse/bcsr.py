@@ -163,6 +163,7 @@ class BCSR(JAXSparse):
                 got=f"{arr!r} with {arr.n_sparse}",
                 fix="change the layout with arr.update_layout(n_batch=..., n_dense=...)",
             )
+        # Row offsets can point into the columns only if the elements of a row are neighbours.
         arr = arr if arr.indices_sorted else bcoo_sort_indices(arr)
         columns, indptr = bcoo_to_bcsr(arr.indices, shape=arr.shape)
         return cls((arr.data, columns, indptr), shape=arr.shape, indices_sorted=True, unique_indices=arr.unique_indices)
@@ -210,6 +211,7 @@ def bcoo_to_bcsr(indices: Array, *, shape: Shape) -> tuple[Array, Array]:
     """The columns int[*batch, nse] and row offsets int[*batch, rows + 1] of sorted indices int[*batch, nse, 2]."""
     n_batch = indices.ndim - 2
     limits = np.arange(shape[n_batch] + 1, dtype=indices.dtype)
+    # A row begins at the first element whose row is not smaller; padding is behind the last row.
     indptr = map_batch(lambda i: jnp.searchsorted(i[:, 0], limits).astype(indices.dtype), n_batch, indices)
     return indices[..., 1], indptr
 
@@ -219,6 +221,7 @@ def bcsr_to_bcoo(indices: Array, indptr: Array, *, shape: Shape) -> Array:
     nse = indices.shape[-1]
 
     def expand(indices: Array, indptr: Array) -> Array:
+        # The row of element k is the last one that begins at k or before, so that empty rows are passed over.
         rows = jnp.searchsorted(indptr, np.arange(nse, dtype=indptr.dtype), side="right") - 1
         return jnp.stack([rows.astype(indices.dtype), indices], axis=-1)
 
@@ -314,6 +317,7 @@ def bcsr_dot_general(
       >>> sparse.bcsr_dot_general(x, jnp.arange(2.0), dimension_numbers=(([1], [0]), ([], []))).tolist()
       [0.0, 1.0]
     """
+    # A product reads each element with its row, which this format would have to look up in any case.
     operands = [x.to_bcoo() if isinstance(x, JAXSparse) else x for x in (lhs, rhs)]
     return bcoo_dot_general(
         *operands,

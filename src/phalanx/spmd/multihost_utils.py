@@ -101,6 +101,7 @@ def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> Any:
     coordinator = client.coordinator()
     is_first = coordinator is None or coordinator.process_id == 0
     claim = is_first if is_source is None else bool(is_source)
+    # Every process has to learn the source, and that it is the only one, before any of them waits for data.
     claims = [str(claim)] if coordinator is None else coordinator.exchange("broadcast_one_to_all", str(claim))
     sources = [process for process, text in enumerate(claims) if text == "True"]
     if len(sources) != 1:
@@ -134,6 +135,7 @@ def sync_global_devices(name: str) -> None:
     """
     coordinator = client.coordinator()
     if coordinator is not None:
+        # Programs run asynchronously: a process that arrives may still have work on its devices.
         buffers.block_until_ready([buffer for buffer, *_ in buffers.live(client.client())])
         coordinator.exchange(f"sync_global_devices({name!r})", "")
 
@@ -245,10 +247,12 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
         yield [device for device in in_order if device.process_index in live]
     except Exception as caught:
         error = caught
+    # The others report the error by its first line, which names its type.
     text = "" if error is None else f"{type(error).__name__}: {error}".partition("\n")[0]
     ends = coordinator.meet(f"{where}, end", text, among=among)
     lost = {process: "lost" for process in live if process not in ends}
     coordinator.watch.exclude(lost)
+    # The own error says more than a report of it; after a loss, the failure names the lost process as well.
     if error is not None and not lost:
         raise error
     if failed := lost or {process: text for process, text in ends.items() if text}:
@@ -286,6 +290,7 @@ def host_local_array_to_global_array(local_inputs: PyTree, global_mesh: Mesh, ps
     """
 
     def convert(x: Any, sharding: NamedSharding, where: str) -> Any:
+        # The same spec over the devices of this process cuts its part as the whole mesh cuts the whole.
         local, scale = _local_sharding(sharding, np.ndim(x))
         local.shard_shape(np.shape(x), where=where)
         if _is_global(x) or not global_mesh.is_multi_process:
@@ -378,6 +383,7 @@ def _replicate(x: Array, tiled: bool) -> Any:
 
 def _over_processes(spec: PartitionSpec) -> NamedSharding:
     """A sharding over the first device of each process."""
+    # In reverse, so that the first device of a process overwrites its other ones.
     first = {device.process_index: device for device in reversed(client.devices())}
     return NamedSharding(Mesh(np.array([first[p] for p in sorted(first)], dtype=object), ("processes",)), spec)
 
@@ -387,6 +393,7 @@ def _stack_bytes(value: np.ndarray) -> Array:
 
     Values of 64 bits would not survive the way through the devices as numbers.
     """
+    # As bytes, values of any dtype arrive as they were sent, strings included.
     sharding, row = _over_processes(PartitionSpec("processes")), np.frombuffer(value.tobytes(), np.uint8)[None]
     placed = device_put(row, transfer.single_device_sharding(next(iter(sharding.addressable_devices))))
     return assemble_array([placed], ArrayType(placed.aval.with_shape((sharding.num_devices, row.size)), sharding, True))

@@ -163,6 +163,7 @@ class DivisibleCall(HigherOrder):
         if division is None:
             return trace.record(self, args, params)
         known = self.bind_call(select_flagged(args, division.known_inputs), division.known)
+        # The known call returns its results first, and then the residuals.
         count = sum(division.known_outputs)
         recorded = trace.record(self, division.unknown_operands(args, known[count:]), division.unknown)
         return merge_lists(division.known_outputs, known[:count], recorded)
@@ -187,6 +188,7 @@ class DivisibleCall(HigherOrder):
             params=division.unknown,
             effects=self.effects(**division.unknown),
         )
+        # A call without results or effects would only cost its overhead.
         return known if known.outvars or known.effects else None, waiting, residuals
 
 
@@ -300,6 +302,7 @@ class TransformedCall(CallPrimitive):
         nonzero, given = split_tangents(tangents)
         derived = linearize_jaxpr(jaxpr, nonzero)
         count = len(jaxpr.outvars)
+        # The user said nothing about residuals, so the compiler chooses their shardings.
         residual_outs = [None] * (len(derived.primal.outvars) - count)
         # An input that is also a residual is read after the call, so its buffer must not be donated.
         forwarded = {f for f in derived.forwarded if f is not None}

@@ -123,9 +123,11 @@ def bind_scan(
         raise ArgumentError(
             f"{name}, argument unroll", expected="an int of at least 0, or a bool", got=str(unroll), fix="pass unroll=1"
         )
+    # 0 and True unroll the whole loop; False, which equals 0, unrolls nothing.
     if unroll is True or (unroll == 0 and unroll is not False):
         unroll = max(size, 1)
     unroll = unroll or 1
+    # A loop of no iterations still has to be traced for the types of its results.
     if runs_in_python(size) and not is_symbolic(size) and size:
         return scan_in_python(f if adapt is None else adapt(f), init, xs, size, reverse)
     init_flat, init_tree = tree_flatten(init)
@@ -165,6 +167,7 @@ def _bind_scan(jaxpr: Jaxpr, layout: ScanLayout, operands: Sequence[Any]) -> lis
     """Bind the primitive on a loop without the results that equal operands, which are returned as they are."""
     smaller, divided, forwarded = _forward_operands(jaxpr, layout)
     consts, carry, xs = layout.split(operands)
+    # Constants of the loop are not copied into each iteration, and partial evaluation sees that they do not change.
     steady = [i is not None for i in forwarded[: layout.num_carry]]
     taken = [*consts, *select_flagged(carry, steady), *select_unflagged(carry, steady), *xs]
     has_work = smaller.outvars or smaller.effects
@@ -183,6 +186,7 @@ def _forward_operands(jaxpr: Jaxpr, layout: ScanLayout) -> tuple[Jaxpr, ScanLayo
     """
     consts, carry, xs = layout.split(jaxpr.invars)
     c, n = layout.num_consts, layout.num_carry
+    # A slice of an input that is returned as it is: the stacked output equals the input.
     number_of = {v: c + n + i for i, v in enumerate(xs)}
     forwarded = [c + i if v is out else None for i, (v, out) in enumerate(zip(carry, jaxpr.outvars))]
     forwarded += [None if type(v) is Literal else number_of.get(v) for v in jaxpr.outvars[n:]]
@@ -272,6 +276,7 @@ def map(f: Callable[[PyTree], PyTree], xs: PyTree, *, batch_size: int | None = N
             return tree_map(lambda y: slice_in_dim(y, 0, size), map(f, tree_map(fill, xs)))
         blocks = [move_dim(reshape(x, (count, length, *x.shape[1:])), 1, 0) for x in leaves]
         out = bind_scan(f, (), tree_unflatten(tree, blocks), name="map", adapt=_map_blocks)[1]
+        # The elements of a shard become neighbours again.
         return tree_map(lambda y: reshape(move_dim(y, 1, 0), (size, *y.shape[2:])), out)
     if batch_size is None:
         return bind_scan(f, (), xs, name="map", adapt=_map_elements)[1]

@@ -73,6 +73,7 @@ def compute_statistics(
     x = jnp.asarray(x, promotion.result_type(jnp.asarray(x).dtype, np.dtype("float32")))
     if mask is not None:
         mask = jnp.asarray(mask, bool)
+    # The mean square needs no mean.
     if not centered:
         return None, _mean(_squared(x), dims, mask, axis_name, groups)
     mean = _mean(x, dims, mask, axis_name, groups)
@@ -234,6 +235,7 @@ class BatchNorm(_Normalization):
         bias_metadata: Mapping[str, Any] = NO_METADATA,
         scale_metadata: Mapping[str, Any] = NO_METADATA,
     ):
+        # float32 whatever the dtype of the parameters: averages of many steps would stop changing in 16 bits.
         self.mean = BatchStat(jnp.zeros((num_features,), np.float32))
         self.var = BatchStat(jnp.ones((num_features,), np.float32))
         self._initialize(locals())
@@ -253,6 +255,7 @@ class BatchNorm(_Normalization):
           ArgumentError: `use_running_average` is set neither in the layer nor in the call.
           ShapeError: the number of features differs from that of the layer.
         """
+        # The argument of a call wins over the attribute, which `train` and `eval` set.
         running = self.use_running_average if use_running_average is None else use_running_average
         if running is None:
             raise ArgumentError(
@@ -457,6 +460,7 @@ class InstanceNorm(_Normalization):
           ShapeError: there are more or fewer features, or they are in the dimension of the examples.
         """
         features = _dims(self.feature_axes, np.ndim(x))
+        # Dimension 0 holds the examples, which are not to be mixed.
         if 0 in features:
             raise ShapeError(
                 "nnx.InstanceNorm, inputs",
@@ -487,6 +491,7 @@ def _normalize_groups(
     split = lambda a: a.reshape(*a.shape[:-1], num_groups, size)
     if mask is not None:
         mask = split(jnp.broadcast_to(mask, x.shape))
+    # The channels are split in two dimensions, so the one inside of a group is reduced in their place.
     kept = tuple(d for d in dims if d != x.ndim - 1)
     statistics = compute_statistics(split(x), (*kept, x.ndim), mask, axis_name, groups, fast)
     # One value per group is repeated for the channels of the group.

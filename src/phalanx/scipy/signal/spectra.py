@@ -54,6 +54,7 @@ def _make_window(window: str | tuple[Any, ...] | ArrayLike, nperseg: int, name: 
                 got=repr(window),
                 fix="pass window='hann', ('kaiser', 8.6), or an array of the length of a segment",
             )
+        # A periodic window is a symmetric one that is longer by an element, without its last element.
         return np.asarray(_WINDOWS[kind](nperseg + 1, *parameters), np.float64)[:-1]
     values = as_array(to_operand(window, f"signal.{name}"))
     if values.ndim != 1 or values.shape[0] != nperseg:
@@ -92,6 +93,7 @@ def _segments(
 ) -> _Segments:
     given = None if window is None else np.shape(window)[0]
     length = given if nperseg is None and given is not None else int(default if nperseg is None else nperseg)
+    # A signal that is shorter than a segment is one segment, unless a window fixes the length.
     if given is None and length > longest:
         length = longest
     overlap = length // 2 if noverlap is None else int(noverlap)
@@ -210,12 +212,15 @@ def _csd(
     longest = max(v.shape[-1] for v in given)
     real = _real_of(given[0])
     cut = _segments("csd", window, named, nperseg, noverlap, nfft, longest, 256, real)
+    # Signals of different lengths have the same segments, as in SciPy.
     given = [jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, longest - v.shape[-1])]) for v in given]
+    # The transform of a real signal is symmetric, so half of it says all.
     onesided = return_onesided and all(v.dtype.kind != "c" for v in given)
     first, *others = (_spectra(v, cut, detrend, onesided) for v in given)
     # The periodogram of each segment is too noisy; the average over segments below reduces its variance.
     product = lax.conj(first) * (others[0] if others else first)
     values = cut.window
+    # So that white noise has one density, and a sine one peak in the spectrum, under any window.
     power = fs * jnp.sum(values * values) if scaling == "density" else lax.square(jnp.sum(values))
     product = product / cast(power, product.dtype)
     if onesided:  # add the power at negative frequencies
@@ -270,6 +275,7 @@ def welch(
     frequencies, density = csd(
         x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average
     )
+    # The spectrum of a signal with itself is real; its imaginary part is rounding.
     return frequencies, density.real
 
 
@@ -348,12 +354,14 @@ def _stft(
     edge = [(0, 0)] * (x.ndim - 1)
     if boundary is not None:
         mode, more = _EXTENSIONS[boundary]
+        # The first and the last segment are then centred at the ends of the signal.
         x = jnp.pad(x, [*edge, (cut.length // 2, cut.length // 2)], mode, **more)
     if padded:
         x = jnp.pad(x, [*edge, (0, (-(x.shape[-1] - cut.length) % cut.step) % cut.length)])
     onesided = return_onesided and x.dtype.kind != "c"
     z = _spectra(x, cut, detrend, onesided)
     z = z / cast(jnp.sum(cut.window), z.dtype)
+    # The centers of the segments; an extended signal begins half a segment earlier.
     times = np.arange(z.shape[-2]) * cut.step + cut.length / 2 - (cut.length / 2 if boundary is not None else 0)
     times = jnp.array(times.astype(dtypes.canonicalize_dtype(np.float64))) / fs
     return _frequencies(cut, fs, onesided), times, jnp.moveaxis(jnp.moveaxis(z, -2, -1), -2, axis)
