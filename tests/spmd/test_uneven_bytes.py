@@ -294,6 +294,24 @@ def test_a_function_sends_no_more_than_at_the_next_even_size_except_where_it_mus
     check_bytes(function, rows, devices, name in MORE[rows, devices], FORWARDED.get(name, 0))
 
 
+def test_a_declared_result_sharding_does_not_gather_an_uneven_argument():
+    rows = NamedSharding(auto_mesh((8,), "x"), P("x"))
+    gram = phalanx.jit(lambda x: x.T @ x, out_shardings=rows)
+    sent = [collectives(gram, phalanx.device_put(values(n), rows)).bytes for n in (17, 24)]
+    np.testing.assert_allclose(gram(phalanx.device_put(values(17), rows)), values(17).T @ values(17), rtol=1e-5)
+    assert sent == [144, 144]
+
+
+@pytest.mark.parametrize("name", ["flip", "diff", "reshape_back", "repeat", "conv"])
+def test_a_function_that_is_compiled_inside_sends_what_its_operations_send(name):
+    inner = phalanx.jit(FUNCTIONS[name])
+    x = phalanx.device_put(values(17), NamedSharding(auto_mesh((8,), "x"), P("x")))
+    alone, twice = (phalanx.jit(f).lower(x).compile() for f in (FUNCTIONS[name], lambda x: (inner(x), inner(2 * x))))
+    for y, wanted in zip(twice(x), (FUNCTIONS[name](values(17)), FUNCTIONS[name](2 * values(17))), strict=True):
+        np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5)
+    assert collectives(twice).bytes == 2 * collectives(alone).bytes
+
+
 @pytest.mark.parametrize(("rows", "devices"), SIZES)
 def test_a_result_of_another_size_sends_what_no_program_can_do_without(rows, devices):
     for name in MORE[rows, devices]:

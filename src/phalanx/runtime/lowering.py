@@ -37,7 +37,7 @@ from phalanx.core import (
     state,
     trace_to_jaxpr,
 )
-from phalanx.engine import Hook, func, hlo, i32, ir, mlir, pause_collector
+from phalanx.engine import Hook, func, hlo, i32, ir, mlir, pause_collector, sdy
 from phalanx.engine.callbacks import emit_sharding_inspection
 from phalanx.runtime.array import buffer_aval
 from phalanx.runtime.device_assignment import named_sharding
@@ -164,10 +164,15 @@ class LoweringContext(OperationBuilder):
         read = operands if module.known_shardings and _names_shardings(program) else ()
         held = tuple([module.known_shardings.get(x) for x in read])
         stays_in_memory = tuple([x in module.arguments for x in read])
+        # Where arrays do not divide, rules send less for operands whose shardings they can infer.
+        is_planned = module.has_uneven and module.is_partitioned and not module.is_portable
+        inferred = tuple([_infer_operand(module, x) for x in operands]) if is_planned else ()
         function = module.add_function(
-            ("call", program, module.manual, held, stays_in_memory),
+            ("call", program, module.manual, held, inferred, stays_in_memory),
             name or program.debug_name,
-            lambda n: emit_function(module, program, n, in_shardings=held, stays_in_memory=stays_in_memory),
+            lambda n: emit_function(
+                module, program, n, in_shardings=held, inferred=inferred, stays_in_memory=stays_in_memory
+            ),
         )
         types = [self.type(ORDER_TOKEN)] * len(ordered) + [self.type(v.aval) for v in program.outvars]
         inputs = [*self.leading.values(), *map(self.token, ordered), *operands]
@@ -357,6 +362,7 @@ def emit_function(
     is_public: bool = False,
     in_shardings: Sequence[Any] = (),
     out_shardings: Sequence[Any] = (),
+    inferred: Sequence[Any] = (),
     stays_in_memory: Sequence[bool] = (),
     scope: Scope = (),
 ) -> Any:
@@ -371,6 +377,7 @@ def emit_function(
       name: the function's name, made unique in the module.
       is_public: whether this is `main`.
       in_shardings, out_shardings: of inputs and outputs, as far as they are declared or known.
+      inferred: the shardings that the partitioner is expected to choose for inputs, as far as they are known.
       stays_in_memory: for each input, whether it is an argument of `main`.
       scope: the scopes around its operations; XLA adds those of its calls.
 
@@ -381,8 +388,8 @@ def emit_function(
     token = module.type(ORDER_TOKEN) if ordered else None
     leading = module.leading
     may_pad = is_public and module.num_partitions > 1
-    padded_ins = _find_padded(program.invars, in_shardings if may_pad else ())
-    padded_outs = _find_padded(program.outvars, out_shardings if may_pad else ())
+    padded_ins = _find_padded(program.invars, in_shardings) if may_pad else {}
+    padded_outs = _find_padded(program.outvars, out_shardings) if may_pad else {}
     module.has_uneven |= bool(padded_ins or padded_outs)
     inputs = [module.type(padded_ins.get(i, v.aval)) for i, v in enumerate(program.invars)]
     results = [module.type(padded_outs.get(i, v.aval)) for i, v in enumerate(program.outvars)]
@@ -399,11 +406,17 @@ def emit_function(
     ctx.tokens = {effect: next(arguments) for effect in ordered}
     env = dict(zip(program.invars, arguments, strict=True))
     with ir.InsertionPoint(block), ir.Location.unknown():
-        for v in map(program.invars.__getitem__, padded_ins):
-            env[v] = remove_padding(env[v], physical_aval(v.aval).shape)
+        for i in padded_ins:
+            v, s = program.invars[i], in_shardings[i]
+            aval = physical_aval(v.aval)
+            # Stated again behind the slice, which Shardy's propagation passes late, after shardings of results.
+            env[v] = sdy.ShardingConstraintOp(
+                remove_padding(env[v], aval.shape), sdy_sharding(module, s, aval.ndim)
+            ).result
         known = {env[v]: s for v, s in zip(program.invars, in_shardings) if s is not None}
         module.known_shardings.update(known)
-        module.inferred_shardings.update(known)
+        expected = {env[v]: s for v, s in zip(program.invars, inferred) if s is not None}
+        module.inferred_shardings.update(expected | known)
         module.arguments.update(env[v] for v in itertools.compress(program.invars, stays_in_memory))
         outputs = lower_equations(ctx, program, env)
         # Where the jaxpr has no constraints, an output of an input's type and sharding, such as updated parameters, is
@@ -486,6 +499,11 @@ def _predict_sharding(module: ModuleContext, x: ir.Value, ndim: int) -> NamedSha
         is_free = s is not None and s.sharding.mesh is first.mesh and not any({*s.axes}.intersection(d) for d in dims)
         dims.append(s.axes if is_free else ())
     return NamedSharding(first.mesh, PartitionSpec.of_dims(dims)).canonical
+
+
+def _infer_operand(module: ModuleContext, x: ir.Value) -> NamedSharding | None:
+    """The sharding that the partitioner is expected to choose for an operand of an inner function."""
+    return module.inferred_shardings.get(x) or _predict_sharding(module, x, ir.RankedTensorType(x.type).rank)
 
 
 def _names_shardings(program: Jaxpr) -> bool:
