@@ -64,3 +64,27 @@ def test_the_interpreter_agrees():
 def test_a_program_can_be_seen_as_hlo_before_it_is_compiled():
     assert "HloModule add_one" in stablehlo.to_hlo_text(parse(ADD_ONE))
     assert stablehlo.cost_analysis(parse(ADD_ONE), client.devices("cpu")[0])["flops"] == 8
+
+
+def test_an_interrupt_among_the_custom_calls_is_not_translated(monkeypatch):
+    text = """
+module @calls {
+  func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+    %y = "stablehlo.case"(%i) ({
+      %z = stablehlo.custom_call @inner(%x) : (tensor<8xf32>) -> tensor<8xf32>
+      stablehlo.return %z : tensor<8xf32>
+    }) : (tensor<i32>) -> tensor<8xf32>
+    %z = stablehlo.custom_call @outer(%y) : (tensor<8xf32>) -> tensor<8xf32>
+    return %z : tensor<8xf32>
+  }
+}
+""".replace('%y = "', '%i = stablehlo.constant dense<0> : tensor<i32>\n    %y = "')
+    module = parse(text)
+    assert stablehlo.custom_calls(module) == ["inner", "outer"]
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stablehlo.ir, "StringAttr", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        stablehlo.custom_calls(module)

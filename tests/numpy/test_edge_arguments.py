@@ -103,6 +103,18 @@ def test_objects_with_jax_array_are_operands_of_operators():
     np.testing.assert_array_equal(jnp.arange(3.0) - Three(), [-3, -2, -1])
 
 
+@pytest.mark.parametrize("value", [jnp.array([3.0, 4.0]), np.array([3.0, 4.0], np.float32)], ids=["array", "numpy"])
+def test_objects_with_jax_array_are_arguments_of_programs(value):
+    class Held:
+        def __jax_array__(self):
+            return value
+
+    double = phalanx.jit(lambda x: x * 2)
+    for function in (double, double, phalanx.vmap(double), lax.neg, phalanx.device_put):
+        np.testing.assert_array_equal(function(Held()), function(value))
+    np.testing.assert_array_equal(phalanx.grad(lambda x: double(x).sum())(Held()), [2, 2])
+
+
 def test_elementwise_functions_that_numpy_has_as_ufuncs_are_ufuncs():
     assert isinstance(jnp.add, jnp.ufunc) and isinstance(jnp.frompyfunc(max, 2, 1), jnp.ufunc)
     assert [

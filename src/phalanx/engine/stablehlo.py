@@ -138,13 +138,15 @@ def main_signature(module: Any) -> tuple[list[str], list[str]] | None:
 def custom_calls(module: Any) -> list[str]:
     """The names of the kernels that a module calls, sorted."""
     found: set[str] = set()
-
-    def visit(op: Any) -> Any:
+    # Not by MLIR's `walk`, which raises a RuntimeError in the place of a KeyboardInterrupt.
+    operations = [module.operation]
+    while operations:
+        op = operations.pop()
         if op.name == "stablehlo.custom_call":
             found.add(ir.StringAttr(op.attributes["call_target_name"]).value)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+        operations += [
+            inner.operation for region in op.regions for block in region.blocks for inner in block.operations
+        ]
     return sorted(found)
 
 

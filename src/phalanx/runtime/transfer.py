@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ShapedArray, current_scope, dtypes, get_aval, host_scalar, physical_aval
+from phalanx.core import ShapedArray, current_scope, dtypes, get_aval, host_scalar, physical_aval, unwrap_array_like
 from phalanx.engine import Cache, api_boundary, buffers, client, memoize
 from phalanx.runtime.array import (
     Array,
@@ -70,7 +70,11 @@ def put_typed(x: Any, type: ArrayType) -> Array:
     """Transfer a value whose type is known; host data gets a new buffer, which may be donated."""
     if x.__class__ is Array:
         return move(x, type.sharding, type.committed, type.layout)
-    return from_numpy(host_scalar(x, type.aval.dtype) if _is_scalar(x) else np.asarray(x), type)
+    if _is_scalar(x):
+        return from_numpy(host_scalar(x, type.aval.dtype), type)
+    if isinstance(x, np.ndarray) or (array := unwrap_array_like(x)) is x:
+        return from_numpy(np.asarray(x), type)
+    return put_typed(array, type)
 
 
 def put_shared(x: Any, type: ArrayType) -> Array:
@@ -169,7 +173,7 @@ _scalars: Cache[tuple, Array] = Cache("runtime.scalar_arrays", 4096)
 
 
 def _is_scalar(x: Any) -> bool:
-    return x.__class__ in HOST_SCALARS or (not isinstance(x, (np.ndarray, Array)) and np.ndim(x) == 0)
+    return x.__class__ in HOST_SCALARS or isinstance(x, (np.generic, int, float, complex))
 
 
 def scalar_array(x: Any, type: ArrayType | None = None) -> Any:
