@@ -579,6 +579,25 @@ def test_resharding_in_a_program_holds_no_replica(mesh):
     assert "all-gather" not in sent.kinds and sent.bytes < value.nbytes / 3  # a quarter
 
 
+@pytest.mark.parametrize(("rows", "devices"), SIZES)
+def test_loops_of_single_examples_end_where_shards_are_padded(rows, devices):
+    """The condition of a loop may hold for ever on the zeros of padding."""
+    grow = lambda limit, r: lax.while_loop(lambda c: (c**2).sum() < limit, lambda c: c * 1.5, r)
+    x, limits = 1 + values(rows, 6), 20 + np.arange(rows, dtype=np.float32)
+    programs = {
+        "one level": lambda x, limits: phalanx.vmap(grow)(limits, x),
+        "two levels": lambda x, limits: phalanx.vmap(phalanx.vmap(grow, (0, None)), (None, 0))(limits, x),
+        "tangents": lambda x, limits: phalanx.jvp(lambda x: phalanx.vmap(grow)(limits, x), (x,), (x,))[1],
+    }
+    mesh = auto_mesh((devices,), ("x",))
+    placed = [phalanx.device_put(v, NamedSharding(mesh, P("x"))) for v in (x, limits)]
+    for name, f in programs.items():
+        np.testing.assert_allclose(phalanx.jit(f)(*placed), f(x, limits), rtol=1e-5, err_msg=name)
+    program = phalanx.jit(programs["one level"])
+    exported = export.deserialize(export.export(program)(*placed).serialize())
+    np.testing.assert_allclose(exported.call(*placed), programs["one level"](x, limits), rtol=1e-5)
+
+
 @pytest.mark.parametrize("explicit", [False, True])
 def test_explicit_types_and_legacy_transformations_split_any_size(explicit):
     value = values(6, 3)

@@ -11,6 +11,7 @@ Called by `phalanx.partitioner.partitioned_lowering`; builds on `phalanx.runtime
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +20,7 @@ import numpy as np
 
 from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingRule, Var, infer_results, physical_aval, state
 from phalanx.engine import HloSharding, PartitionedCall, dense_constant, hlo, i64, ir
+from phalanx.lax.control_flow.while_loop import WhileEach
 from phalanx.runtime import LoweringContext, PartitionedCalls, lower_jaxpr_to_module, make_sdy_sharding_rule
 from phalanx.sharding import Tiling, hlo_to_tiling, manual_coordinates, tiling_to_hlo
 
@@ -155,15 +157,39 @@ class _PerShardCall(FactorCall):
     ) -> str:
         """See `FactorCall.lower_shards`."""
         num = self.num_operands
-        module = lower_jaxpr_to_module(self.jaxpr_for(shapes[:num]), self.platform, name="per_shard").module
-        for i, ((aval, names), shape) in enumerate(zip(self.tensors[:num], shapes, strict=False)):
-            for dim, (size, name) in enumerate(zip(aval.shape, names, strict=True)):
-                if name in self.summed & factors.keys() and size % shape[dim]:
-                    held = np.clip(size - factors[name].coordinates * shape[dim], 0, shape[dim])
-                    _clear_padding(module, i, aval.dtype, dim, held)
+        padded: dict[Hashable, np.ndarray] = {}  # for each partition, the number of elements that are not padding
+        for (aval, names), shape in zip(self.tensors[:num], shapes, strict=False):
+            for size, n, name in zip(aval.shape, shape, names, strict=True):
+                if name in factors and n * factors[name].parts > size:
+                    padded[name] = np.clip(size - factors[name].coordinates * n, 0, n)
+        module = self._lower_to_module(shapes[:num], padded)
+        for i, (aval, names) in enumerate(self.tensors[:num]):
+            for dim, name in enumerate(names):
+                if name in self.summed & padded.keys():
+                    _clear_padding(module, i, aval.dtype, dim, padded[name])
         if self.summed & factors.keys():
             _all_reduce_results(module, partition_groups(factors, self.summed, regions))
         return str(module)
+
+    def _lower_to_module(self, shapes: Sequence[tuple[int, ...]], padded: dict[Hashable, np.ndarray]) -> ir.Module:
+        """Lower the operation for operands of these shapes; loops do not run for elements that are padding."""
+        program = self.jaxpr_for(shapes)
+        lower = functools.partial(lower_jaxpr_to_module, platform=self.platform, name="per_shard")
+        if not isinstance(self.eqn.primitive, WhileEach) or not padded:
+            return lower(program).module
+        # The loop of an element that is padding might never end.
+        sizes = {
+            name: n
+            for (_, names), shape in zip(self.tensors, shapes, strict=False)
+            for name, n in zip(names, shape, strict=True)
+        }
+        mapped = self.eqn.primitive.mapped_names(self.eqn.params["levels"])
+        module = lower(_with_mask(program, tuple([sizes[name] for name in mapped]))).module
+        for dim, name in enumerate(mapped):
+            if name in padded:
+                _clear_padding(module, 0, np.dtype(bool), dim, padded[name])
+        _fill_first(module)
+        return module
 
 
 class FactorSharding(NamedTuple):
@@ -245,6 +271,29 @@ def _clear_padding(module: ir.Module, number: int, dtype: np.dtype, dim: int, he
             zero = hlo.constant(dense_constant(np.broadcast_to(np.zeros((), dtype), whole.shape)))
             cleared = hlo.select(is_held, x, zero)
         x.replace_all_uses_except(cleared, cleared.owner.operation)
+
+
+def _with_mask(program: Jaxpr, shape: tuple[int, ...]) -> Jaxpr:
+    """A program of one `while_each` with a mask as first input, which tells for which elements loops run."""
+    (eqn,) = program.eqns
+    mask = Var(ShapedArray(shape, np.dtype(bool)))
+    masked = eqn.replace(invars=[mask, *eqn.invars], params=eqn.primitive.with_mask(**eqn.params))
+    return Jaxpr([mask, *program.invars], [masked], program.outvars)
+
+
+def _fill_first(module: ir.Module) -> None:
+    """Remove the first input of the `main` function of a module, which reads True everywhere."""
+    with module.context, ir.Location.unknown():
+        main = _find_main(module)
+        block = main.regions[0].blocks[0]
+        with ir.InsertionPoint(block.operations[0]):
+            shape = ir.RankedTensorType(block.arguments[0].type).shape
+            block.arguments[0].replace_all_uses_with(hlo.constant(dense_constant(np.ones(shape, bool))))
+        block.erase_argument(0)
+        found = ir.TypeAttr(main.attributes["function_type"]).value
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(found.inputs[1:], found.results))
+        if "arg_attrs" in main.attributes:
+            main.attributes["arg_attrs"] = ir.ArrayAttr.get(list(main.attributes["arg_attrs"])[1:])
 
 
 def _find_main(module: ir.Module) -> Any:

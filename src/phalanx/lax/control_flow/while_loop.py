@@ -468,8 +468,12 @@ class WhileEach(_RepeatedLoop, name="while_each", multiple=True):
         axes = union_varying(avals)
         return [a.with_shape((*shape, *a.shape)).with_varying(a.varying | axes) for a in body_jaxpr.out_avals]
 
+    def mapped_names(self, levels: tuple) -> Sequence[int]:
+        """The names of the batch dimensions in the sharding rule."""
+        return range(len(levels) - 1, -1, -1)
+
     def sharding_rule(self, *avals: Any, levels: tuple, body_jaxpr: Jaxpr, **_: Any) -> ShardingRule:
-        front = range(len(levels) - 1, -1, -1)
+        front = self.mapped_names(levels)
         mapped = [[n for n in front if levels[n][i]] for i in range(len(avals))]
         within = [[(i, d) for d in range(a.ndim - len(m))] for i, (a, m) in enumerate(zip(avals, mapped, strict=True))]
         after = [[(len(avals) + i, d) for d in range(v.aval.ndim)] for i, v in enumerate(body_jaxpr.outvars)]
@@ -484,6 +488,21 @@ class WhileEach(_RepeatedLoop, name="while_each", multiple=True):
             return while_p.batch_jointly(axis, xs, dims, **params)
 
         return ctx.inline(lambda *xs: _vmap_levels(one_loop, xs, levels), *operands)
+
+    def with_mask(self, *, levels: tuple, cond_jaxpr: Jaxpr, cond_nconsts: int, **params: Any) -> dict[str, Any]:
+        """The parameters of the loops that take a mask bool[*e] as first operand, and run where it is True."""
+
+        def condition(mask: Any, *args: Any) -> list:
+            return [select_n(mask, mask, run_jaxpr(cond_jaxpr, *args)[0])]
+
+        masked = trace_to_jaxpr(
+            condition, [ShapedArray((), np.dtype(bool)), *cond_jaxpr.in_avals], cond_jaxpr.debug_name
+        )
+        return params | {
+            "levels": tuple([(True, *level) for level in levels]),
+            "cond_jaxpr": masked,
+            "cond_nconsts": cond_nconsts + 1,
+        }
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, levels: tuple, **params: Any) -> tuple:
         nonzero, given = split_tangents(tangents)
