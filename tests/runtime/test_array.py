@@ -348,8 +348,23 @@ def test_a_sharded_result_can_be_read_while_a_function_is_traced():
     assert text == "25.0\n"
 
 
+def test_deleting_a_small_result_leaves_its_buffer_to_threads_that_read_it():
+    f = phalanx.jit(lambda x: x + 1)
+    x = [f(jnp.zeros(3)) for _ in range(3)][-1]  # by the fast path
+    y, buffer = x + x, x._buffer
+    np.asarray(y)
+    for array in (x, y):
+        held = array._buffer
+        array.delete()
+        assert array.is_deleted() and not held.is_deleted()
+        for use in (np.asarray, np.from_dlpack, jnp.sin, lambda a: a.clone(), phalanx.jit(lambda a: a + 1)):
+            with pytest.raises(phalanx.errors.DeletedArrayError):
+                use(array)
+    assert np.asarray(buffer).tolist() == [1, 1, 1]
+
+
 def test_a_deletion_leaves_the_memory_to_a_read_that_goes_on():
-    x = phalanx.jit(lambda x: x + 1)(jnp.zeros(3))
+    x = phalanx.jit(lambda x: x + 1)(jnp.zeros(40_000))
     buffer = x._buffer
     buffer_deletion.begin_read(id(buffer))
     try:

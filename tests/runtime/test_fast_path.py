@@ -53,17 +53,13 @@ class Tagged:
 class Echo:
     """A program whose results are the buffers of its arguments."""
 
-    _handlers = None
+    launch = None
 
     def __init__(self, types):
         self.out_types = types
 
-    def _run(self, buffers):
-        self.buffers = buffers
-        return self
-
-    def consume_with_handlers(self, handlers):
-        return self.buffers
+    def execute(self, buffers):
+        return buffers
 
 
 def opener(args, kwargs, statics, types, moves):
@@ -450,9 +446,9 @@ def test_a_static_argument_whose_value_changed_is_another_argument():
 
 def test_generated_code_is_no_code_of_the_user():
     class Watched(Echo):
-        def _run(self, buffers):
+        def execute(self, buffers):
             self.caller = sys._getframe(1).f_code
-            return super()._run(buffers)
+            return buffers
 
     program = Watched([FLOAT._type])
     call = fast_call((FLOAT,), {}, (), [FLOAT._type], [], program, tree_structure([0]))

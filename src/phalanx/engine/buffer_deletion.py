@@ -3,7 +3,8 @@
 A view of a buffer's memory on the host keeps the memory alive. But while jaxlib makes the view, and has released the
 lock of the interpreter, a deletion in another thread frees what it reads: the process ends. So reads and deletions are
 recorded while they last. A deletion waits for the reads that began before it, a read for the deletions. A lock around
-each read would take a tenth of its time. `buffers` and `runtime.array` call this module.
+each read would take a tenth of its time. `buffers` and `runtime.array` call this module. (Small results are read in
+place, and not deleted: see `Array.delete`.)
 """
 
 from __future__ import annotations
@@ -17,12 +18,9 @@ from phalanx.engine.forked_processes import in_forked_process
 
 R = TypeVar("R")
 
-# The `id` of each buffer that is read. Calls of these methods of lists are atomic. Only reads in place may wait for a
-# program.
+# The `id` of each buffer that is read. Calls of these methods of lists are atomic.
 _reads: list[int] = []
-_reads_in_place: list[int] = []
 begin_read, end_read = _reads.append, _reads.remove
-begin_read_in_place, end_read_in_place = _reads_in_place.append, _reads_in_place.remove
 deletions: list[int] = []  # the threads that delete
 
 # Both take microseconds, unless the garbage collector or a signal runs other code in the midst of one. Then a deletion
@@ -53,11 +51,10 @@ def read(make_view: Callable[[Any], R], buffer: Any) -> R:
         time.sleep(_POLL)
 
 
-def delete(buffer: Any, alias: Any) -> bool:
+def delete(alias: Any) -> bool:
     """Delete a buffer, unless reads go on for long.
 
     Args:
-      buffer: the buffer.
       alias: another one of the same memory, through which it is deleted: jaxlib destroys that one, even where another
         thread waits for it, and this ends the process.
 
@@ -73,8 +70,6 @@ def delete(buffer: Any, alias: Any) -> bool:
             if deadline < time.monotonic():
                 return False
             time.sleep(_POLL)
-        if id(buffer) in _reads_in_place:
-            return False
         alias.delete()
         return True
     finally:
@@ -83,5 +78,5 @@ def delete(buffer: Any, alias: Any) -> bool:
 
 @in_forked_process
 def _forget_threads_of_parent() -> None:
-    for threads_or_buffers in (_reads, _reads_in_place, deletions):
+    for threads_or_buffers in (_reads, deletions):
         threads_or_buffers.clear()

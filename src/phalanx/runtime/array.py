@@ -44,7 +44,6 @@ from phalanx.engine import (
     traceback_filtering,
     unwrap_callback_error,
 )
-from phalanx.engine.buffer_deletion import begin_read_in_place, deletions, end_read_in_place
 from phalanx.engine.interruptible_wait import interrupters
 from phalanx.engine.pytree import flatten
 from phalanx.engine.runtime_errors import late_failures
@@ -213,10 +212,11 @@ class Array(Operators, metaclass=_ArrayMeta):
     """
 
     # No `__init__`, since a call of one would take half of the time of making an array: see `wrap_buffer`.
-    __slots__ = ("__weakref__", "_buffer", "_host", "_shards", "_type")
+    __slots__ = ("__weakref__", "_buffer", "_host", "_is_read_in_place", "_shards", "_type")
     _buffer: Any  # the engine's buffer
     _type: ArrayType
     _host: Any  # the value, once it was read; None or `IN_PLACE` before
+    _is_read_in_place: bool  # set when NumPy first reads the buffer
 
     # `attrgetter` runs in C, which halves the time of these hot properties.
     aval = property(attrgetter("_type.aval"))
@@ -294,13 +294,17 @@ class Array(Operators, metaclass=_ArrayMeta):
     # Lifetime
 
     def _live(self) -> Any:
-        if buffers.is_deleted(self._buffer):
+        buffer = self._buffer  # Read once, since a deletion in another thread may replace it.
+        if buffers.is_deleted(buffer):
             raise deleted_error(self)
-        return self._buffer
+        return buffer
 
     def delete(self) -> None:
         """Free the buffers now; using the array afterwards is an error."""
-        if not _delete(self):
+        # While jaxlib makes a view of a buffer, deleting the buffer ends the process. So a small one, which other
+        # threads may read in place, is left to them.
+        may_be_read = self._host is IN_PLACE or hasattr(self, "_is_read_in_place")
+        if (may_be_read and not client.is_forked()) or not _delete(self):
             self._give_up()
         self._host = None
         if hasattr(self, "_shards"):
@@ -449,15 +453,11 @@ class Array(Operators, metaclass=_ArrayMeta):
         try:
             value = self._host
             if value is IN_PLACE:
-                buffer = self._buffer
-                key = id(buffer)
+                self._is_read_in_place = True
                 try:
-                    begin_read_in_place(key)
-                    value = _UNREADABLE if deletions else asarray(buffer)
+                    value = asarray(self._buffer)
                 except Exception:
                     value = _UNREADABLE
-                finally:
-                    end_read_in_place(key)
                 if value.base is None or late_failures:
                     value = self._read()
                 else:
@@ -660,17 +660,16 @@ def copy_array(x: Array) -> Array:
 @in_flight.in_turn
 def _delete(array: Array) -> bool:
     buffer = array._buffer
-    return buffer_deletion.delete(buffer, buffers.with_sharding(buffer, array._type.buffer_aval, array.sharding))
+    return buffer_deletion.delete(buffers.with_sharding(buffer, array._type.buffer_aval, array.sharding))
 
 
 @memoize("runtime.dead_buffer", 1)
 def _dead_buffer() -> buffers.Buffer:
     device = client.local_devices()[0]
+    aval, sharding = ShapedArray((), np.dtype(bool)), single_device_sharding(device)
     with explicit_transfer():
-        dead = buffers.put_array(
-            np.zeros((), bool), ShapedArray((), np.dtype(bool)), single_device_sharding(device), device
-        )
-    dead.delete()
+        dead = buffers.put_array(np.zeros((), bool), aval, sharding, device)
+    buffer_deletion.delete(buffers.with_sharding(dead, aval, sharding))
     return dead
 
 

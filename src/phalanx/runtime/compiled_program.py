@@ -52,6 +52,7 @@ from phalanx.engine import (
     unwrap_callback_error,
 )
 from phalanx.engine.compile_only_devices import Topology
+from phalanx.engine.execution import execute_again, get_execution, make_execution
 from phalanx.engine.traceback_filtering import is_internal
 from phalanx.runtime import (
     engine_options as engine_options,  # declares the options that concern the engine
@@ -59,7 +60,7 @@ from phalanx.runtime import (
     process_comparison,
     transfer,
 )
-from phalanx.runtime.array import Array, ArrayType, deleted_error, donated_twice_error, wrap_buffer
+from phalanx.runtime.array import Array, ArrayType, deleted_error, donated_twice_error, initial_host_value, wrap_buffer
 from phalanx.runtime.custom_partitioning_calls import partitioned_targets, split_call
 from phalanx.runtime.device_assignment import PlaceholderDevice, common_devices, named_sharding
 from phalanx.runtime.layout import Layout
@@ -449,15 +450,19 @@ class CompiledProgram:
     Args:
       lowered: the program as lowered.
       executable: the engine's executable.
+
+    `execute` runs it on the buffers of its inputs, and returns those of its results. `launch` is the function and the
+    handlers of the engine that do it, None if there is more to do.
     """
 
     __slots__ = (
         "_handlers",
         "_program",
-        "_run",
         "executable",
+        "execute",
         "has_effects",
         "has_ordered_effects",
+        "launch",
         "lowered",
         "out_types",
     )
@@ -499,15 +504,16 @@ class CompiledProgram:
         if waits:
             # XLA makes no elements of an empty result, which is therefore ready at once.
             number = next((i for i, t in enumerate(self.out_types) if 0 not in t.buffer_aval.shape), None)
-            run = in_flight.limit_in_flight(run, self._handlers, self.has_effects, calls_python, number, watch)
+            execute = in_flight.limit_in_flight(run, self._handlers, self.has_effects, calls_python, number, watch)
         else:
-            run = watch(run)
-            if self.has_effects:
-                run = in_flight.keep_tokens(run)
+            run = in_flight.keep_tokens(watch(run)) if self.has_effects else watch(run)
+            execute = make_execution(run, self._handlers)
         # At exit, no other thread may start a program that calls Python.
+        is_limited = has_several or waits
+        self.launch = None if is_limited else (run, self._handlers)
         if has_several or (waits and calls_python):
-            run = in_flight.in_turn(_check_buffers(run, lowered.donated))
-        self._run = run
+            execute = in_flight.in_turn(_check_buffers(execute, lowered.donated))
+        self.execute = execute
 
     @property
     def program(self) -> Jaxpr | None:
@@ -542,7 +548,7 @@ class CompiledProgram:
         client.check_not_forked()
         if self.has_ordered_effects:
             in_flight.effects_barrier()
-        return list(map(wrap_buffer, self._run(arguments).consume_with_handlers(self._handlers), self.out_types))
+        return list(map(wrap_buffer, self.execute(arguments), self.out_types))
 
 
 def _make_watch(lowered: LoweredProgram, waits: bool, has_several: bool) -> Callable[..., Callable]:
@@ -600,13 +606,13 @@ def _select_arguments(run: Callable, kept: Sequence[int] | None, constants: list
     return run_selected
 
 
-def _check_buffers(run: Callable, donated: Sequence[int]) -> Callable:
+def _check_buffers(execute: Callable, donated: Sequence[int]) -> Callable:
     """The execution on several devices of this process, behind checks for deleted and doubly used buffers.
 
     For a single device, jaxlib raises an error on these; for several, it ends the process.
     """
 
-    def run_live(arguments: list) -> Any:
+    def execute_live(arguments: list) -> list:
         if buffers.any_is_deleted(arguments):
             raise DeletedArrayError(
                 "call of a compiled function",
@@ -614,16 +620,17 @@ def _check_buffers(run: Callable, donated: Sequence[int]) -> Callable:
                 got="one that was deleted or donated",
                 fix="use the result of the call to which it was donated",
             )
-        return run(arguments)
+        results: list = execute(arguments)
+        return results
 
-    def run_distinct(arguments: list) -> Any:
+    def execute_distinct(arguments: list) -> list:
         if len(set(map(id, arguments))) < len(arguments):
             seen = list(map(id, arguments))
             if any(seen.count(seen[i]) > 1 for i in donated):
                 raise donated_twice_error()
-        return run_live(arguments)
+        return execute_live(arguments)
 
-    return run_distinct if donated else run_live
+    return execute_distinct if donated else execute_live
 
 
 def _output_shardings(lowered: LoweredProgram, executable: Any) -> list:
@@ -641,18 +648,20 @@ class CompiledCall:
     Args:
       compiled: the program.
       moves: for each argument to transfer its number, the type it must have, and the function that transfers it.
+
+    `run_one` runs it on the buffers of its arguments, and returns its only result.
     """
 
     __slots__ = (
-        *("checked_program", "compared", "compiled", "handlers", "is_direct", "is_plain", "moves", "name"),
-        *("out_types", "run"),
+        *("checked_program", "compared", "compiled", "execute", "is_direct", "is_plain", "moves", "name"),
+        *("out_types", "run_one"),
     )
 
     def __init__(self, compiled: CompiledProgram, moves: list):
         self.compiled = compiled
         self.moves = moves
-        self.run = compiled._run
-        self.handlers = compiled._handlers
+        self.execute = compiled.execute
+        self.run_one = _make_run_one(compiled)
         self.out_types = compiled.out_types
         context = state.context
         # The program whose use of random keys is checked at each call, under the option `debug_key_reuse`.
@@ -677,6 +686,28 @@ class CompiledCall:
         except Exception as error:
             explain_failure(error, args, name_of)
             raise
+
+
+def _make_run_one(program: CompiledProgram) -> Any:
+    """The function that runs a program on buffers and returns its result, if there is one: all eager operations do."""
+    if len(program.out_types) != 1:
+        return None
+    (out_type,), host = program.out_types, initial_host_value(program.out_types)
+    if program.launch is None:
+        return lambda buffers: wrap_buffer(program.execute(buffers)[0], out_type)
+    run, handlers = program.launch
+
+    def run_one(buffers: list) -> Array:
+        array = Array()
+        try:
+            (array._buffer,) = get_execution()((run, buffers, handlers))
+        except Exception as error:
+            (array._buffer,) = execute_again(error, run, buffers, handlers)
+        array._type = out_type
+        array._host = host
+        return array
+
+    return run_one
 
 
 def plan_transfers(types: Sequence[ArrayType], lowered: LoweredProgram, name_of: Callable[[int], str]) -> list:

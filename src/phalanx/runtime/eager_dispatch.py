@@ -55,11 +55,13 @@ def run(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:
     if call is None or not call.is_direct:
         return _run_slowly(primitive, args, params)
     try:
-        out = call.run([x._buffer for x in args]).consume_with_handlers(call.handlers)
+        if not primitive.multiple:
+            return call.run_one([x._buffer for x in args])
+        out = call.execute([x._buffer for x in args])
     except Exception as error:
         explain_failure(error, args)
         raise
-    return list(map(wrap_buffer, out, call.out_types)) if primitive.multiple else wrap_buffer(out[0], call.out_types[0])
+    return list(map(wrap_buffer, out, call.out_types))
 
 
 def _run_slowly(primitive: Primitive, args: Sequence[Any], params: dict) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.core import current_scope, state, trace_to_jaxpr
 from phalanx.engine import Cache, hide_frames, mark_api_boundary
-from phalanx.runtime.array import Array, ArrayType, wrap_buffer
+from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
 from phalanx.runtime.eager_dispatch import check_values, concrete_type
 from phalanx.tree import tree_flatten, tree_unflatten
@@ -65,11 +65,10 @@ def eager_jit(fun: Any = None, *, static_argnames: Sequence[str] = ()) -> Any:
                 return call_slowly(args, kwargs, key)
             call, positions = shortcut
             try:
-                out = call.run([args[i]._buffer for i in positions]).consume_with_handlers(call.handlers)
+                return call.run_one([args[i]._buffer for i in positions])
             except Exception as error:
                 explain_failure(error, args)
                 raise
-            return wrap_buffer(out[0], call.out_types[0])
         except Exception as error:
             hide_frames(error)
             raise
@@ -119,11 +118,10 @@ class _EagerFunction:
         # Lists of arrays, as `concatenate` takes them, always come here: they deserve the direct call, too.
         if call.is_direct and out_tree is None:
             try:
-                out = call.run([x._buffer for x in arrays]).consume_with_handlers(call.handlers)
+                return call.run_one([x._buffer for x in arrays])
             except Exception as error:
                 explain_failure(error, arrays)
                 raise
-            return wrap_buffer(out[0], call.out_types[0])
         out = call(arrays)
         if current_scope().context.debug_nans or current_scope().context.debug_infs:
             check_values(self.fun.__name__, out)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from phalanx.core import Option, choice, config as config, declare, flag, number, text
-from phalanx.engine import client, compilation_cache, transfer_guard as guards
+from phalanx.engine import client, compilation_cache, execution, transfer_guard as guards
 
 num_cpu_devices = Option(
     None,
@@ -35,6 +35,13 @@ persistent_cache_min_compile_time_secs = Option(
 )
 persistent_cache_min_entry_size_bytes = Option(0, number(int, -1), "Smaller executables are not stored.", example=4096)
 raise_persistent_cache_errors = Option(False, flag, "Raise errors of the cache on disk instead of warning.")
+allocation_tracebacks = Option(
+    False,
+    flag,
+    "Name the calls that make arrays in `profiler.device_memory_profile`; calls take longer.",
+    example=True,
+    on_update=execution.record_allocations,
+)
 
 
 compilation_cache.take_settings(

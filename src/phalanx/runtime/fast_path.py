@@ -14,6 +14,7 @@ from types import CodeType
 from typing import Any
 
 from phalanx.engine.cache import memoize
+from phalanx.engine.execution import execute_again, get_execution
 from phalanx.engine.pytree import PyTreeDef, flatten, flatten_one_level
 from phalanx.engine.traceback_filtering import exclude_file
 from phalanx.runtime.array import Array, ArrayType, initial_host_value
@@ -79,6 +80,7 @@ class _Writer:
         self.moves = {i: (type, place) for i, type, place in moves}
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {"flatten_one_level": flatten_one_level, "UNLIKE": UNLIKE, "Array": Array}
+        self.constants |= {"get_execution": get_execution, "execute_again": execute_again}
         self.names: dict[int, str] = {}
         self.buffers: list[str] = []
         self.arrays: list[int] = []  # the leaves that are arrays on devices already
@@ -118,9 +120,14 @@ class _Writer:
 
     def write_run(self, program: CompiledProgram, out_tree: PyTreeDef) -> None:
         """Write the part that runs the program and wraps its results."""
-        run, handlers, types = program._run, program._handlers, program.out_types
+        types = program.out_types
         host = self.constant(initial_host_value(types))
-        self.lines.append(f" out = {self.constant(run)}(buffers).consume_with_handlers({self.constant(handlers)})")
+        if program.launch is None:
+            self.lines.append(f" out = {self.constant(program.execute)}(buffers)")
+        else:
+            started = f"{self.constant(program.launch[0])}, buffers, {self.constant(program.launch[1])}"
+            self.lines.append(f" try: out = get_execution()(({started}))")
+            self.lines.append(f" except Exception as error: out = execute_again(error, {started})")
         self.lines += [f" {give_back}({staged}, out)" for give_back, staged in self.taken]
         if out_tree == _LEAF:
             self.lines += self.wrap("out[0]", self.constant(types[0]), host, " ")

@@ -45,14 +45,6 @@ def in_turn(function: Callable[[Any], R]) -> Callable[[Any], R]:
     return call_in_turn
 
 
-class _Found(list):
-    """The results of a run, made already; it is used as jaxlib's results are."""
-
-    def consume_with_handlers(self, handlers: Sequence[Any]) -> list:
-        """As the function of jaxlib's results."""
-        return self
-
-
 def limit_in_flight(
     run: Callable,
     handlers: Sequence[Any],
@@ -60,12 +52,13 @@ def limit_in_flight(
     calls_python: bool,
     number: int | None,
     watch: Callable[..., Callable],
-) -> Callable:
-    """Limit the runs in flight of programs whose CPU devices wait for each other or for Python.
+) -> Callable[[list], list]:
+    """Make the function that executes a program whose CPU devices wait for each other or for Python.
 
-    Each device that waits occupies a thread of the engine's pool. With 40 to 100 unfinished runs, no thread is left for
-    the device that the others wait for, and XLA ends the process after a minute. All Python threads share the limit,
-    because they share the pool: a run that would exceed it waits for the older half of them.
+    It limits the runs in flight. Each device that waits occupies a thread of the engine's pool. With 40 to 100
+    unfinished runs, no thread is left for the device that the others wait for, and XLA ends the process after a minute.
+    All Python threads share the limit, because they share the pool: a run that would exceed it waits for the older half
+    of them.
 
     Args:
       run: the execution of the program.
@@ -93,10 +86,10 @@ def limit_in_flight(
     start_when_possible = watch(make_room_and_start, may_block=True)
     start_in_callback = watch(start, may_block=True)
 
-    def run_limited(arguments: list) -> _Found:
+    def execute(arguments: list) -> list:
         # A callback must not wait here: one of the oldest runs may be the one that waits for it.
         if calling_threads and in_callback():
-            found = start_in_callback(arguments, True)
+            found: list = start_in_callback(arguments, True)
         elif calls_python and sys.is_finalizing():
             raise _make_late_error()
         elif unfinished_runs.all_finished():
@@ -108,9 +101,9 @@ def limit_in_flight(
             found = start_when_possible(arguments, True)
         if _is_ending:
             unfinished_runs.wait_for_callers()
-        return _Found(found)
+        return found
 
-    return run_limited
+    return execute
 
 
 def _count(results: Any, found: list, *, has_effects: bool, calls_python: bool, number: int | None) -> None:

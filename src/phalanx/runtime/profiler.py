@@ -258,6 +258,8 @@ def stop_server() -> None:
 def device_memory_profile(backend: str | None = None) -> bytes:
     """Profile the memory of devices: arrays and executables, with the tracebacks of their allocation.
 
+    Results of programs have them only if the option `allocation_tracebacks` was on when they were made.
+
     Args:
       backend: the platform, such as `"cpu"`; the default platform if not given.
 

@@ -240,7 +240,7 @@ def _make_cache_entry(call: CompiledCall, outputs: Outputs) -> tuple:
     outcome = outputs.outcome
     rebuilt = None if outcome.rebuild is None and not outcome.metadata else outcome
     unflatten = outcome.tree.unflatten
-    return call.moves, call.run, call.handlers, call.out_types, outcome.changed, outcome.num_out, unflatten, rebuilt
+    return call.moves, call.execute, call.out_types, outcome.changed, outcome.num_out, unflatten, rebuilt
 
 
 class LiftedJit:
@@ -292,12 +292,12 @@ class LiftedJit:
                     if hit is None:
                         return call_slow_path(args, kwargs, key, tuple(types))
                     last = types, key, context, hit
-                moves, run, handlers, out_types, changed, num_out, unflatten, rebuilt = hit
+                moves, execute, out_types, changed, num_out, unflatten, rebuilt = hit
                 if moves:
                     inputs = transfer_arguments(inputs, moves)
                 try:
                     # `map` over attribute getters written in C is faster than a comprehension.
-                    results = run([*map(_get_buffer, inputs)]).consume_with_handlers(handlers)
+                    results = execute([*map(_get_buffer, inputs)])
                 except Exception as error:
                     explain_failure(error, inputs)
                     raise

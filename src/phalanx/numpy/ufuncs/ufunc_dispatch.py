@@ -28,7 +28,7 @@ from phalanx.numpy.operands import (
     to_numpy_scalar,
     unwrap_array_like,
 )
-from phalanx.runtime import Array, CompiledCall, compile_call, eager_jit, explain_failure, scalar_array, wrap_buffer
+from phalanx.runtime import Array, CompiledCall, compile_call, eager_jit, explain_failure, scalar_array
 from phalanx.typing import ArrayLike, DTypeLike
 
 CLASS_NAMES = {"b": "boolean", "i": "integer", "f": "real floating", "c": "complex", "x": "random key"}
@@ -249,7 +249,7 @@ def make_unary_ufunc(rule: UfuncRule) -> Callable:
                 and (call := find_call((x._type, current_scope().context))) is not None
             ):
                 try:
-                    return wrap_buffer(call.run([x._buffer]).consume_with_handlers(call.handlers)[0], call.out_types[0])
+                    return call.run_one([x._buffer])
                 except Exception as error:
                     explain_failure(error, (x,))
                     raise
@@ -373,11 +373,10 @@ def make_eager_binary(function: Callable, name: str) -> Callable:
         if call is None:
             return None
         try:
-            out = call.run([x._buffer, y._buffer]).consume_with_handlers(call.handlers)
+            return call.run_one([x._buffer, y._buffer])
         except Exception as error:
             explain_failure(error, (x, y))
             raise
-        return wrap_buffer(out[0], call.out_types[0])
 
     return run
 
