@@ -8,6 +8,7 @@ the same from run to run. The tracebacks are then empty. `runtime.compiled_progr
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import itertools
 import threading
@@ -41,7 +42,8 @@ def record_allocations(is_on: bool) -> None:
     """
     _Recording.is_on = is_on
     for generator in list(_generators) if is_on else ():
-        generator.close()
+        with contextlib.suppress(ValueError):  # It is executing a program.
+            generator.close()
 
 
 def make_execution(run: Callable[[list], Any], handlers: Sequence[Any]) -> Callable[[list], list]:
