@@ -14,6 +14,7 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
+from phalanx import optim
 from phalanx.engine.defining_module import defining_module
 
 PAGE = Path(__file__).parents[2] / "docs" / "public_api.md"
@@ -98,18 +99,29 @@ def test_a_lazy_name_does_not_make_boundaries_of_the_functions_beside_it():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_names_of_numpy_for_type_checkers_are_in_the_table_of_lazy_imports():
-    body = ast.parse(Path(jnp.__file__).read_text()).body
+@pytest.mark.parametrize("namespace", [jnp, optim])
+def test_names_for_type_checkers_are_in_the_table_of_lazy_imports(namespace):
+    body = ast.parse(Path(namespace.__file__).read_text()).body
     (block,) = [node for node in body if isinstance(node, ast.If)]
     typed = {(alias.asname, node.module, alias.name) for node in block.body for alias in node.names}
     (call,) = [node.value for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
     table = ast.literal_eval(next(keyword.value for keyword in call.keywords if keyword.arg == "lazy"))
     entries = {(entry, module) for module, names in table.items() for entry in names.split()}
     lazy = {
-        (entry.partition("=")[0], module if "phalanx." in module else f"phalanx.numpy.{module}", entry.split("=")[-1])
+        (
+            entry.partition("=")[0],
+            module if "phalanx." in module else f"{namespace.__name__}.{module}",
+            entry.split("=")[-1],
+        )
         for entry, module in entries
     }
     assert typed <= lazy
+
+
+def test_naming_an_optimizer_of_modules_loads_no_rules_of_updates():
+    program = "import sys\nfrom phalanx.nnx import Optimizer\nprint(sorted(m for m in sys.modules if '.optim.' in m))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "['phalanx.optim.gradient_transformation', 'phalanx.optim.tree_arithmetic']\n"
 
 
 def test_importing_numpy_leaves_operations_to_their_first_use():

@@ -31,6 +31,7 @@ def publish(
     guarded: Iterable[str] | None = None,
     copy_aliases: bool = False,
     prepare: Callable[[Any], None] | None = None,
+    wrap: Callable[[Any], Any] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make a module a public namespace.
 
@@ -50,6 +51,7 @@ def publish(
       copy_aliases: bind a second name of a function to a copy that has this name, so that functions can be told apart
         by their names.
       prepare: called with each public function.
+      wrap: returns what takes the place of a lazy name.
 
     Returns:
       The `__getattr__` and `__dir__` of the module (PEP 562).
@@ -84,7 +86,8 @@ def publish(
             with pause_collector():
                 module, origin = sources[name]
                 *_, defining = map(importlib.import_module, (*first, module))
-                namespace[name] = getattr(defining, origin)  # Later look-ups do not come here.
+                found = getattr(defining, origin)
+            namespace[name] = found if wrap is None else wrap(found)  # Later look-ups do not come here.
             if guarded is None or name in guarded:
                 guard_namespace(namespace, (name,))
             adopt(name)

@@ -70,26 +70,26 @@ def _remake(name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     return getattr(importlib.import_module("phalanx.optim"), name)(*args, **kwargs)
 
 
-def make_picklable(namespace: dict[str, Any]) -> None:
-    """Let the transformations that public functions of a module return be pickled.
+def make_picklable(make: Any) -> Any:
+    """Let the transformations that a public function returns be pickled.
 
     Args:
-      namespace: the globals of the module; functions annotated to return a transformation are replaced.
+      make: a function, or any other public object.
+
+    Returns:
+      A function that remembers the arguments, if `make` is annotated to return a transformation; else `make`.
     """
+    if getattr(make, "__annotations__", {}).get("return") != GradientTransformationExtraArgs.__name__:
+        return make
 
-    def remember_arguments(make: Callable) -> Callable:
-        @functools.wraps(make)
-        def create(*args: Any, **kwargs: Any) -> Any:
-            tx = make(*args, **kwargs)
-            if tx._recipe is None:  # a function may return a transformation that it was given
-                tx._recipe = make.__name__, args, kwargs
-            return tx
+    @functools.wraps(make)
+    def create(*args: Any, **kwargs: Any) -> Any:
+        tx = make(*args, **kwargs)
+        if tx._recipe is None:  # a function may return a transformation that it was given
+            tx._recipe = make.__name__, args, kwargs
+        return tx
 
-        return create
-
-    for name, make in list(namespace.items()):
-        if getattr(make, "__annotations__", {}).get("return") == GradientTransformationExtraArgs.__name__:
-            namespace[name] = remember_arguments(make)
+    return create
 
 
 class EmptyState(NamedTuple):
