@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from operator import attrgetter
@@ -124,7 +123,7 @@ class RefCell(Ref):
         # Whether an array may have the same buffer, which must then not be reused.
         self.is_shared = True
         self._made = None if trace is None else current_traceback()
-        self.turn = threading.RLock() if trace is None else None  # only one thread traces
+        self.turn = _thread.RLock() if trace is None else None  # only one thread traces
 
     @property
     def is_open(self) -> bool:
@@ -367,15 +366,15 @@ def get(ref: RefLike, idx: Index = None) -> Any:
       >>> int(get(phalanx.new_ref(jnp.arange(3)), 2))
       2
     """
+    if type(ref) is RefCell:
+        if count_threads() and ref.turn is not None and state.trace is None:
+            return in_turn((ref,), lambda: _get(ref, idx))
+        return _get(ref, idx)
     _check_ref("get", ref)
     if isinstance(ref, RefView):
         return _select(get(ref.ref), (*ref.indices, idx))
-    if type(ref) is not RefCell:
-        value = read_p(ref)
-        return value if _is_whole(idx) else value[idx]
-    if count_threads() and ref.turn is not None and state.trace is None:
-        return in_turn((ref,), lambda: _get(ref, idx))
-    return _get(ref, idx)
+    value = read_p(ref)
+    return value if _is_whole(idx) else value[idx]
 
 
 def _get(ref: RefCell, idx: Index) -> Any:
