@@ -144,6 +144,30 @@ def test_asyncio_tasks_run_programs():
     assert asyncio.run(main()) == [[2, 2, 2]] * 5
 
 
+def test_contexts_that_were_copied_before_an_error_share_the_next_generator():
+    f, x = phalanx.jit(lambda x: x + 1), jnp.zeros(3)
+    f(x)
+    contexts = [contextvars.copy_context() for _ in range(5)]
+
+    def fail():
+        deleted = f(x)
+        deleted._buffer.delete()
+        with pytest.raises(phalanx.errors.DeletedArrayError):
+            f(deleted)
+
+    contexts[0].run(fail)
+    found = set()
+    for context in contexts[1:3]:
+        assert context.run(f, x).tolist() == [1, 1, 1]
+        found.add(context.run(execution.get_execution))
+    assert len(found) == 1
+    contexts[1].run(fail)  # ends the generator of the thread, which the other contexts do not know
+    for context in contexts[2:]:
+        assert context.run(f, x).tolist() == [1, 1, 1]
+        found.add(context.run(execution.get_execution))
+    assert len(found) == 2
+
+
 def test_the_generator_keeps_nothing_of_a_run_alive():
     class Program:
         def __call__(self, buffers):

@@ -76,9 +76,16 @@ def execute_again(error: Exception, run: Callable[[list], Any], buffers: list, h
     Returns:
       The buffers of the results.
     """
-    if type(error) is StopIteration:  # The error of an earlier program, or `record_allocations`, has ended it.
-        _of_thread.execute = None
-        return _start((run, buffers, handlers))
+    if type(error) is StopIteration:
+        # The error of an earlier program, or `record_allocations`, has ended the generator of this context. That of the
+        # thread may be another one by now: contexts are copied for tasks, and each of them must not get its own.
+        if get_execution() is _of_thread.execute:
+            _of_thread.execute = None
+        try:
+            return _start((run, buffers, handlers))
+        except StopIteration:
+            _of_thread.execute = None
+            return _start((run, buffers, handlers))
     # It runs on another thread in a copy of this context, or around a callback, a finalizer or a signal handler.
     if type(error) is ValueError and str(error) == "generator already executing":
         return _execute_plainly((run, buffers, handlers))
