@@ -6,6 +6,7 @@ The tree is the one that `tests/distributed/test_checkpoints.py` saves and loads
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -235,15 +236,19 @@ def the_arguments_of_the_processes_are_the_same():
 def a_thread_that_cannot_start_in_one_process():
     folder, x = _root() / f"threads{COUNT}", phalanx.device_put(W, _rows(MESHES[0]))
 
-    def refuse(*_):
-        raise RuntimeError("can't start new thread")
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name.startswith("phalanx checkpoint "):
+            raise RuntimeError("can't start new thread")
+        start(thread)
 
     own = "checkpoint.save, step 0: expected to start a thread that writes the files, got RuntimeError: can't start"
     for failing in (0, COUNT - 1):
         others = f"checkpoint.save, step 0: expected process {failing} to do its part, got CheckpointSaveError: {own}"
         with pytest.MonkeyPatch.context() as patch:
             if OWN == failing:
-                patch.setattr(saving.Saving, "_start", refuse)
+                patch.setattr(threading.Thread, "start", refuse)
             save = lambda: checkpoint.save(folder, {"x": x}, wait=True)
             _raises_everywhere(CheckpointSaveError, own, others, save, failing)
     checkpoint.save(folder, {"x": x}, wait=True)

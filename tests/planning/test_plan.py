@@ -165,7 +165,7 @@ PROGRAMS = {
     "resharding and fft": (phalanx.jit(moved), (shape((64, 32)),), (P("data", "model"),)),
     "kernels": (phalanx.jit(factored), (shape((8, 16, 16)),), (P("data"),)),
     # The partitioner is asked for the shardings of results before they are padded.
-    "uneven": (phalanx.jit(sharpen, donate_argnums=0), (shape((33, 17)), shape((30, 33))), (P("model"), P("data"))),
+    "uneven": (phalanx.jit(sharpen, donate_argnums=0), (shape((165, 85)), shape((150, 165))), (P("model"), P("data"))),
     "uneven slices": (phalanx.jit(lambda x: (x[1:], jnp.sort(x, 0))), (shape((1001, 7)),), (P(("data", "model")),)),
 }  # fmt: skip
 QUICK = ("scan, parameters over both axes", "resharding and fft", "uneven")

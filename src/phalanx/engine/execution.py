@@ -76,19 +76,27 @@ def execute_again(error: Exception, run: Callable[[list], Any], buffers: list, h
     Returns:
       The buffers of the results.
     """
+    started = run, buffers, handlers
+    # It is the context of an error of the program, and would keep the arguments in these frames.
     if type(error) is StopIteration:
-        # The error of an earlier program, or `record_allocations`, has ended the generator of this context. That of the
-        # thread may be another one by now: contexts are copied for tasks, and each of them must not get its own.
+        error.__traceback__ = None
+        # An interrupt, an error in another context of this thread or `record_allocations` has ended the generator. That
+        # of the thread may be another one by now: contexts are copied for tasks, and each of them must not get its own.
         if get_execution() is _of_thread.execute:
             _of_thread.execute = None
         try:
-            return _start((run, buffers, handlers))
-        except StopIteration:
+            return _start(started)
+        except StopIteration as ended:
+            ended.__traceback__ = None
             _of_thread.execute = None
-            return _start((run, buffers, handlers))
+            return _start(started)
     # It runs on another thread in a copy of this context, or around a callback, a finalizer or a signal handler.
     if type(error) is ValueError and str(error) == "generator already executing":
-        return _execute_plainly((run, buffers, handlers))
+        error.__traceback__ = None
+        return _execute_plainly(started)
+    if get_execution() is _of_thread.execute and _of_thread.execute is not _execute_plainly:
+        _of_thread.execute = None
+        _execution.set(_start)
     raise error
 
 
