@@ -7,7 +7,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import config, random
-from phalanx.runtime.compiled_program import INLINE_CONSTANT_SIZE
+from phalanx.runtime.program_constants import INLINE_CONSTANT_SIZE
 
 
 def constants_of(f, *args):

@@ -13,7 +13,6 @@ import functools
 import math
 import os
 import re
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -24,16 +23,12 @@ from phalanx.core import (
     DeletedArrayError,
     Jaxpr,
     ShardingError,
-    Tracer,
     config,
     dce_jaxpr,
     effects,
-    get_aval,
-    leak_error,
     physical_aval,
     preserve_wide_types,
     select_flagged,
-    select_unflagged,
     state,
 )
 from phalanx.engine import (
@@ -67,6 +62,7 @@ from phalanx.runtime.layout import Layout
 from phalanx.runtime.lowering import lower_jaxpr_to_module
 from phalanx.runtime.memory_kinds import non_default_memory_kind, result_memories, to_default_memory
 from phalanx.runtime.module_context import Inspection, ResultsChosen
+from phalanx.runtime.program_constants import hoist_constants, is_inlined, warn_of_large_constants
 from phalanx.runtime.reshard_lowering import SLICED_FROM
 from phalanx.runtime.result_shardings import ResultShardings, apply_typed_shardings, as_input
 from phalanx.sharding import Sharding, from_hlo_sharding, get_placement_mesh, reorder_devices
@@ -86,9 +82,6 @@ class RunChecks(Protocol):
 
 run_checks = Hook[RunChecks]("phalanx.spmd.communication", "phalanx.random.key_reuse")
 
-# A constant of the jaxpr of more elements becomes an argument of the program; a smaller one becomes part of its text,
-# where XLA can fold it and calls need not pass it.
-INLINE_CONSTANT_SIZE = 256
 
 # XLA's options under `disable_most_optimizations`. XLA for CPUs makes the same HLO with them, in half the time.
 _QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -275,7 +268,7 @@ def lower(
         reorder_devices(s, devices, physical_aval(v.aval).ndim)
         for s, v in zip(in_shardings, program.invars, strict=True)
     ]
-    closed, constants = _hoist_constants(program)
+    closed, constants = hoist_constants(program)
     kept = None
     if not keep_unused:
         closed, used = dce_jaxpr(closed, [True] * len(closed.outvars))
@@ -325,7 +318,7 @@ def lower(
         ]
     if config.dump_ir_to:
         _dump(module, config.dump_ir_to, name)
-    _warn_of_large_constants(constants, name)
+    warn_of_large_constants(constants, name)
     # The user's function closes over these values, so a transfer guard must not refuse them.
     with explicit_transfer(), preserve_wide_types(program):
         placed = [transfer.put(c, replicated)._buffer for c in constants] if is_attached else []
@@ -397,51 +390,12 @@ def _choose_results(lowered: LoweredProgram, topology: Callable[[int], Topology]
     ]
 
 
-def _hoist_constants(program: Jaxpr) -> tuple[Jaxpr, list]:
-    """The jaxpr with its large constants as leading inputs, and the values of these."""
-    if not program.constvars:
-        return program, []
-    if (leaked := next((c for c in program.consts if isinstance(c, Tracer)), None)) is not None:
-        raise leak_error(leaked)
-    # Arrays are passed where the text of the program decides whether another process has the same one, or whether the
-    # cache on disk has it: their values may differ from process to process and from run to run.
-    inlines_arrays = client.coordinator() is None and compilation_cache.settings().directory is None
-    large = [not _is_inlined(c, inlines_arrays) for c in program.consts]
-    with explicit_transfer():  # As for the large ones: a transfer guard must not refuse what a function closes over.
-        for constant in select_unflagged(program.consts, large):
-            np.asarray(constant)  # An array keeps the value that it read.
-    return program.hoist_some(large), select_flagged(program.consts, large)
-
-
-def _is_inlined(constant: Any, inlines_arrays: bool) -> bool:
-    """Whether a constant becomes part of the text of the program."""
-    if type(constant) is Array:
-        # The elements of keys are not numbers, and reading a sharded array means to assemble it.
-        is_allowed = inlines_arrays and constant._type.has_plain_buffer
-    else:
-        is_allowed = isinstance(constant, np.ndarray)
-    return is_allowed and constant.size <= INLINE_CONSTANT_SIZE
-
-
 def _dump(module: Any, folder: str, name: str) -> None:
     """Write a module to the folder of `dump_ir_to`."""
     os.makedirs(folder, exist_ok=True)
     count = len(os.listdir(folder))
     with open(os.path.join(folder, f"{count:04}_{re.sub(r'[^A-Za-z0-9_]', '_', name)}.mlir"), "w") as file:
         file.write(str(module.module))
-
-
-def _warn_of_large_constants(constants: list, name: str) -> None:
-    limit = config.captured_constants_warn_bytes
-    total = sum(c.nbytes for c in constants)
-    if 0 <= limit < total:
-        largest = ", ".join(get_aval(c).str_short() for c in sorted(constants, key=lambda c: -c.nbytes)[:3])
-        warnings.warn(
-            f"{name} closes over constants of {total} bytes in all, the largest of them {largest}, which each of its "
-            "programs holds; pass them as arguments, or set captured_constants_warn_bytes to a larger number",
-            UserWarning,
-            stacklevel=2,
-        )
 
 
 class CompiledProgram:
@@ -574,7 +528,7 @@ def _make_watch(lowered: LoweredProgram, waits: bool, has_several: bool) -> Call
     fingerprint = compilation_cache.make_fingerprint(lowered.module.module, lowered.devices)
 
     def describe() -> list[str]:
-        values = [c for c in program.consts if _is_inlined(c, inlines_arrays=False)]
+        values = [c for c in program.consts if is_inlined(c, inlines_arrays=False)]
         constants = [f"constant {i}: {process_comparison.format_value(c)}" for i, c in enumerate(values)]
         return [*program.pretty_print(source_info=True, width=math.inf).splitlines(), *constants, *shardings]
 
