@@ -67,7 +67,7 @@ SCENARIOS |= {
     if name not in ("killed of three", "killed", "colliding alone", "colliding-longer")
 }
 SLOW = [name for name in SCENARIOS if name.endswith(" of three") and name != "killed of three"]
-SLOW += ["stopped", "colliding alone"]
+SLOW += ["stopped"]
 # In a sequence of exchanges beside the launches: the kind of the failure, and what the other process says about it.
 SEQUENCES = {
     "killed": ("dead", "got no sign of life for"),
