@@ -132,7 +132,7 @@ def test_an_entry_that_xla_cannot_load_is_rewritten(cache):
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800"])
 def test_a_folder_that_cannot_exist_is_not_used(cache, name):
     cache(directory=os.path.join(cache().directory, name))
-    with pytest.warns(CompilationCacheWarning, match="got (embedded null byte|'utf-8' codec)"):
+    with pytest.warns(CompilationCacheWarning, match="embedded null|'utf-8' codec"):
         works(compiled(ADD_ONE))
 
 
