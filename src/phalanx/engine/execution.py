@@ -14,7 +14,8 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from types import GeneratorType
+from typing import Any, cast
 
 from jaxlib._jax import TracebackScope
 
@@ -24,10 +25,12 @@ _MAX_THREADS = 64  # that have a generator, since jaxlib keeps the frame when a 
 
 
 class _OfThread(threading.local):
-    """How a thread runs programs; None before the first one, and after an error, which ends the generator."""
+    """The generator of a thread, which an error ends; None before the first program, and for threads without one."""
+
+    generator: GeneratorType[Any, _Run, None] | None = None
 
     def __init__(self) -> None:
-        self.execute: Callable[[_Run], list] | None = None if next(_threads) < _MAX_THREADS else _execute_plainly
+        self.may_have_generator = next(_threads) < _MAX_THREADS
 
 
 class _Recording:
@@ -76,27 +79,17 @@ def execute_again(error: Exception, run: Callable[[list], Any], buffers: list, h
     Returns:
       The buffers of the results.
     """
-    started = run, buffers, handlers
-    # It is the context of an error of the program, and would keep the arguments in these frames.
-    if type(error) is StopIteration:
-        error.__traceback__ = None
-        # An interrupt, an error in another context of this thread or `record_allocations` has ended the generator. That
-        # of the thread may be another one by now: contexts are copied for tasks, and each of them must not get its own.
-        if get_execution() is _of_thread.execute:
-            _of_thread.execute = None
-        try:
-            return _start(started)
-        except StopIteration as ended:
-            ended.__traceback__ = None
-            _of_thread.execute = None
-            return _start(started)
+    is_ended = type(error) is StopIteration  # by an interrupt, `record_allocations`, or an error in another context
     # It runs on another thread in a copy of this context, or around a callback, a finalizer or a signal handler.
-    if type(error) is ValueError and str(error) == "generator already executing":
+    is_busy = type(error) is ValueError and str(error) == "generator already executing"
+    if is_ended or is_busy:
+        # This is the context of an error of the program, and would keep the arguments in its frames.
         error.__traceback__ = None
-        return _execute_plainly(started)
-    if get_execution() is _of_thread.execute and _of_thread.execute is not _execute_plainly:
-        _of_thread.execute = None
-        _execution.set(_start)
+    if is_busy:
+        return _execute_plainly((run, buffers, handlers))
+    _execution.set(_start)
+    if is_ended:
+        return make_execution(run, handlers)(buffers)
     raise error
 
 
@@ -119,13 +112,17 @@ def _start(program: _Run) -> list:
     """Execute the first program of a context, or the first one after an error."""
     if _Recording.is_on:
         return _execute_plainly(program)
-    if _of_thread.execute is None:
-        generator = _execute_all()
-        next(generator)
-        _generators.add(generator)
-        _of_thread.execute = generator.send
-    _execution.set(_of_thread.execute)
-    return _of_thread.execute(program)
+    execute: Callable[[_Run], list] = _execute_plainly
+    if _of_thread.may_have_generator:
+        # Contexts are copied for tasks: those that were before an error share the next generator of their thread.
+        generator = _of_thread.generator
+        if generator is None or generator.gi_frame is None:
+            generator = _of_thread.generator = cast("GeneratorType[Any, _Run, None]", _execute_all())
+            next(generator)
+            _generators.add(generator)
+        execute = generator.send
+    _execution.set(execute)
+    return execute(program)
 
 
 _generators: weakref.WeakSet[Generator[Any, _Run, None]] = weakref.WeakSet()
