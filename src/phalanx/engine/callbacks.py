@@ -20,7 +20,7 @@ import numpy as np
 from jaxlib import xla_client
 
 from phalanx.engine.error_record import PhalanxError
-from phalanx.engine.mlir import hlo, i32, ir, sdy
+from phalanx.engine.mlir import hlo, i32, ir, sdy, walk_operations
 from phalanx.engine.runtime_errors import keep_failure, keep_late_failure
 
 
@@ -204,16 +204,12 @@ def redirect_sharding_inspections(module: ir.Module, handler: Callable[[int, Any
       Functions that must be kept alive until the module is compiled.
     """
     handlers: list[Any] = []
-
-    def visit(op: Any) -> Any:
-        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _INSPECTION:
-            handlers.append(functools.partial(handler, len(handlers)))
-            encoded = xla_client.encode_inspect_sharding_callback(handlers[-1])
-            op.attributes["backend_config"] = ir.StringAttr.get(encoded)
-        return ir.WalkResult.ADVANCE
-
     with module.context:
-        module.operation.walk(visit)
+        for op in walk_operations(module.operation):
+            if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _INSPECTION:
+                handlers.append(functools.partial(handler, len(handlers)))
+                encoded = xla_client.encode_inspect_sharding_callback(handlers[-1])
+                op.attributes["backend_config"] = ir.StringAttr.get(encoded)
     return handlers
 
 

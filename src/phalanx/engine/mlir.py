@@ -10,7 +10,7 @@ import functools
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jaxlib.mlir._mlir_libs._jax_mlir_ext as _ext
@@ -66,6 +66,19 @@ def make_context() -> ir.Context:
 
 FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
 """The attribute of an operation whose entries XLA hands on to its passes and to tools."""
+
+
+def walk_operations(root: ir.Operation) -> Iterator[ir.Operation]:
+    """Iterate over an operation and all operations inside it, in the order of the text.
+
+    MLIR's `walk` raises a RuntimeError in the place of a KeyboardInterrupt.
+    """
+    pending = [root]
+    while pending:
+        op = pending.pop()
+        yield op
+        inside = [inner.operation for region in op.regions for block in region.blocks for inner in block.operations]
+        pending += reversed(inside)
 
 
 def to_frontend_attributes(metadata: Mapping[str, Any]) -> ir.Attribute:

@@ -15,7 +15,7 @@ from jaxlib._hlo import HloPrintOptions
 
 from phalanx.engine.defining_module import public_in
 from phalanx.engine.error_record import PhalanxError
-from phalanx.engine.mlir import dense_constant, hlo, ir
+from phalanx.engine.mlir import dense_constant, hlo, ir, walk_operations
 
 # The first bytes of MLIR's bytecode (mlir.llvm.org/docs/BytecodeFormat). Other bytes would be parsed as MLIR text.
 _BYTECODE_MAGIC = b"ML\xefR"
@@ -137,17 +137,8 @@ def main_signature(module: Any) -> tuple[list[str], list[str]] | None:
 
 def custom_calls(module: Any) -> list[str]:
     """The names of the kernels that a module calls, sorted."""
-    found: set[str] = set()
-    # Not by MLIR's `walk`, which raises a RuntimeError in the place of a KeyboardInterrupt.
-    operations = [module.operation]
-    while operations:
-        op = operations.pop()
-        if op.name == "stablehlo.custom_call":
-            found.add(ir.StringAttr(op.attributes["call_target_name"]).value)
-        operations += [
-            inner.operation for region in op.regions for block in region.blocks for inner in block.operations
-        ]
-    return sorted(found)
+    calls = (op for op in walk_operations(module.operation) if op.name == "stablehlo.custom_call")
+    return sorted({ir.StringAttr(op.attributes["call_target_name"]).value for op in calls})
 
 
 def refine_shapes(module: Any, context: ir.Context, *, check_assertions: bool = True, use_shardy: bool = True) -> Any:
