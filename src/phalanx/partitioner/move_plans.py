@@ -133,6 +133,10 @@ class _Windows(NamedTuple):
     firsts: list[int]
     runs: tuple[Run, ...]
 
+    def shift(self, device: int) -> int:
+        """How far behind its place in the dimension an index of a device is in the buffer."""
+        return device * self.width - self.firsts[device]
+
 
 def _find_windows(spans: Sequence[tuple[int, int, int]], read: Sequence[tuple[int, int, int]], parts: int) -> _Windows:
     """The windows that hold spans of indices, each with its device and its ends, of which only some are read."""
@@ -200,8 +204,7 @@ def _plan_leaves(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int
         if (plan := _plan_windows(ctx, windows, leaf, d, aval, parts)) is None:
             return None
         plans[leaf, d] = plan
-    shift = [(i * windows.width - first) * inner for i, first in enumerate(windows.firsts)]
-    runs = [Run(p.receiver * block + p.target, p.length, 0, at + shift[p.receiver]) for p, at in placed]
+    runs = [Run(p.receiver * block + p.target, p.length, 0, at + windows.shift(p.receiver) * inner) for p, at in placed]
 
     def emit() -> ir.Value:
         rows = resize(x, group.dim, parts * windows.width, lambda leaf, d: plans[leaf, d].emit())
@@ -378,8 +381,9 @@ def plan_in_windows(ctx: LoweringContext, found: Parts, x: ir.Value, dim: int) -
             spans[at].append((p.receiver, first, first + move.stride * (p.length - 1)))
     windows = {at: _find_windows(ends, ends, parts) for at, ends in spans.items()}
     plans: dict[Dimension, Plan | None] = {}
-    for (leaf, d), move in found.moved.items():
-        at = move.operands[0][0], d
+    for (leaf, _), move in found.moved.items():
+        ((source, group),) = move.operands
+        at = source, group.dim
         assert move.dtype is not None, "the move was emitted"
         is_narrow = windows[at].width <= 2 * (held[at] + 1)
         aval = ShapedArray(tuple(shape_of(leaf)), move.dtype)
@@ -393,12 +397,16 @@ def plan_in_windows(ctx: LoweringContext, found: Parts, x: ir.Value, dim: int) -
         if (move := found.moved.get((leaf, d))) is None:
             return leaf
         ((source, group),), size = move.operands, shape_of(leaf)[d]
-        at, block = (source, d), -(-size // parts)
+        at, block = (source, group.dim), -(-size // parts)
         if at not in emitted and (plan := plans[at]) is not None:
             emitted[at] = plan.emit()
-        shift = [i * windows[at].width - first for i, first in enumerate(windows[at].firsts)]
         runs = [
-            Run(p.receiver * block + p.target, p.length, 0, p.sender * held[at] + p.source + shift[p.receiver])
+            Run(
+                p.receiver * block + p.target,
+                p.length,
+                0,
+                p.sender * held[at] + p.source + windows[at].shift(p.receiver),
+            )
             for p in pieces[leaf, d]
         ]
         assert move.dtype is not None, "the move was emitted"

@@ -178,14 +178,10 @@ class _PerShardCall(FactorCall):
         if not isinstance(self.eqn.primitive, WhileEach) or not padded:
             return lower(program).module
         # The loop of an element that is padding might never end.
-        sizes = {
-            name: n
-            for (_, names), shape in zip(self.tensors, shapes, strict=False)
-            for name, n in zip(names, shape, strict=True)
-        }
-        mapped = self.eqn.primitive.mapped_names(self.eqn.params["levels"])
-        module = lower(_with_mask(program, tuple([sizes[name] for name in mapped]))).module
-        for dim, name in enumerate(mapped):
+        (eqn,) = program.eqns
+        num_mapped = len(eqn.params["levels"])
+        module = lower(_with_mask(program, eqn.outvars[0].aval.shape[:num_mapped])).module
+        for dim, name in enumerate(self.tensors[self.num_operands][1][:num_mapped]):
             if name in padded:
                 _clear_padding(module, 0, np.dtype(bool), dim, padded[name])
         _fill_first(module)

@@ -468,12 +468,8 @@ class WhileEach(_RepeatedLoop, name="while_each", multiple=True):
         axes = union_varying(avals)
         return [a.with_shape((*shape, *a.shape)).with_varying(a.varying | axes) for a in body_jaxpr.out_avals]
 
-    def mapped_names(self, levels: tuple) -> Sequence[int]:
-        """The names of the batch dimensions in the sharding rule."""
-        return range(len(levels) - 1, -1, -1)
-
     def sharding_rule(self, *avals: Any, levels: tuple, body_jaxpr: Jaxpr, **_: Any) -> ShardingRule:
-        front = self.mapped_names(levels)
+        front = range(len(levels) - 1, -1, -1)
         mapped = [[n for n in front if levels[n][i]] for i in range(len(avals))]
         within = [[(i, d) for d in range(a.ndim - len(m))] for i, (a, m) in enumerate(zip(avals, mapped, strict=True))]
         after = [[(len(avals) + i, d) for d in range(v.aval.ndim)] for i, v in enumerate(body_jaxpr.outvars)]
