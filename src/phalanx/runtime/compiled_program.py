@@ -82,7 +82,6 @@ class RunChecks(Protocol):
 
 run_checks = Hook[RunChecks]("phalanx.spmd.communication", "phalanx.random.key_reuse")
 
-
 # XLA's options under `disable_most_optimizations`. XLA for CPUs makes the same HLO with them, in half the time.
 _QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
@@ -463,8 +462,7 @@ class CompiledProgram:
             run = in_flight.keep_tokens(watch(run)) if self.has_effects else watch(run)
             execute = make_execution(run, self._handlers)
         # At exit, no other thread may start a program that calls Python.
-        is_limited = has_several or waits
-        self.launch = None if is_limited else (run, self._handlers)
+        self.launch = None if has_several or waits else (run, self._handlers)
         if has_several or (waits and calls_python):
             execute = in_flight.in_turn(_check_buffers(execute, lowered.donated))
         self.execute = execute
