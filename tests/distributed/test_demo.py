@@ -43,7 +43,8 @@ def test_two_processes_have_the_losses_of_one(losses, tmp_path):
     assert checkpoint.steps(tmp_path / "out") == [STEPS - 2, STEPS]
 
 
-@pytest.mark.parametrize("options", [(), pytest.param(("--min-processes", 1), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--min-processes", 1)])
 def test_the_launcher_goes_on_from_the_checkpoint_when_a_process_was_killed(options, losses, tmp_path):
     done = run(tmp_path, 5, "--restarts", 1, "--grace", 60, *options)
     assert done.returncode == 0, done.stderr

@@ -74,6 +74,7 @@ def test_a_program_runs_on_a_mesh_of_other_sizes(found, name):
         assert got.sharding.is_equivalent_to(arg.sharding, 2)
 
 
+@pytest.mark.one_is_quick(group=lambda sizes: "sizes")
 @pytest.mark.parametrize("sizes", [(4, 2), (2, 4), (2, 1)])
 def test_the_collectives_are_those_of_an_export_for_that_mesh(found, sizes):
     mesh = auto_mesh(sizes, ("data", "model"))
@@ -102,8 +103,9 @@ PLANNED = {
 }
 
 
+@pytest.mark.one_is_quick(group=lambda name, **_: name)
 @pytest.mark.parametrize("name", PLANNED)
-@pytest.mark.parametrize("rows", [16, 11])
+@pytest.mark.parametrize("rows", [11, 16])
 def test_an_artifact_sends_no_more_than_a_program_that_is_compiled_for_the_mesh(name, rows):
     function, value = PLANNED[name], X[:rows, :5]
     exported = export.export(phalanx.jit(function, in_shardings=NamedSharding(MESH, P("data"))))(value)
@@ -123,6 +125,7 @@ def test_a_composite_operation_is_called_on_rows_that_do_not_divide():
     np.testing.assert_array_equal(found.call(x), np.sort(X[:11])[::-1, :-3:-1])
 
 
+@pytest.mark.one_is_quick(group=lambda sizes: "sizes")
 @pytest.mark.parametrize("sizes", [(3, 2), (8, 1), (2, 4)])
 def test_sizes_need_not_divide_the_arrays(found, sizes):
     mesh = auto_mesh(sizes, ("data", "model"), devices=phalanx.devices()[: np.prod(sizes)])

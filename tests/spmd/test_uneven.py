@@ -212,6 +212,7 @@ def run_all(chosen, *args):
 
 
 @pytest.mark.one_is_quick(group=lambda **_: "a size")
+@pytest.mark.one_is_quick(group=lambda **_: "a size")
 @pytest.mark.parametrize(("rows", "devices"), SIZES)
 def test_programs_equal_those_on_one_device_and_communicate_as_at_the_next_even_size(rows, devices):
     mesh = row_mesh(devices)
@@ -232,6 +233,7 @@ def test_programs_equal_those_on_one_device_and_communicate_as_at_the_next_even_
     assert sent[rows] <= sent[even]
 
 
+@pytest.mark.one_is_quick(group=lambda **_: "a size")
 @pytest.mark.one_is_quick(group=lambda **_: "a size")
 @pytest.mark.parametrize(("rows", "devices"), SIZES)
 def test_results_whose_sharding_is_left_to_the_compiler_are_not_replicated(rows, devices):
@@ -424,6 +426,7 @@ ALIKE = {
 
 
 @pytest.mark.one_is_quick(group=lambda name, **_: name)
+@pytest.mark.one_is_quick(group=lambda name, **_: name)
 @pytest.mark.parametrize(("rows", "devices"), SIZES)
 @pytest.mark.parametrize("name", ALIKE)
 def test_moves_windows_and_merged_dimensions_send_no_more_than_at_the_next_even_size(name, rows, devices):
@@ -545,6 +548,7 @@ SHAPED = {
 }
 
 
+@pytest.mark.one_is_quick(group=lambda **_: "a size")
 @pytest.mark.parametrize(("rows", "devices"), [(11, 4), (5, 8)])
 def test_rows_that_are_merged_split_or_scattered_stay_sharded(rows, devices):
     x = phalanx.device_put(values(rows, 6), NamedSharding(row_mesh(devices), P("x")))
