@@ -242,6 +242,36 @@ def test_python_ends_with_its_status_while_a_daemon_thread_runs_programs(call):
     assert int(text) % 8 == 0
 
 
+@pytest.mark.parametrize("use", ["phalanx.tree.leaves(Node())", "phalanx.jit(lambda node: 1)(Node())"])
+def test_python_ends_with_its_status_while_a_daemon_thread_is_in_python_that_jaxlib_calls(use):
+    text = run_python(
+        _SUM
+        + f"""
+    import time
+    begun = threading.Event()
+
+    class Node:
+        pass
+
+    def flatten(node):
+        begun.set()
+        time.sleep(0.001)  # gives up the lock of the interpreter, again and again until Python ends
+        return (), None
+
+    phalanx.tree_util.register_pytree_node(Node, flatten, lambda _, children: Node())
+
+    def work():
+        while True:
+            {use}
+
+    for _ in range(4): threading.Thread(target=work, daemon=True).start()
+    begun.wait()
+    time.sleep(0.1)
+    """
+    )
+    assert text == ""
+
+
 def test_threads_that_donate_or_delete_the_same_array_do_not_end_the_process():
     text = run_python(
         _SUM

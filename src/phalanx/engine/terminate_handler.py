@@ -36,16 +36,6 @@ def add_terminate_handler(handle: Callable[[str], None]) -> None:
     _installed.append(report)
 
 
-def keep_threads_at_exit() -> None:
-    """Let Python end while other threads are inside jaxlib; elsewhere than on Linux, do nothing.
-
-    Before Python 3.14, a thread that comes back to Python then is unwound, for which C++ calls the handler.
-    From now on, it sleeps there until the process ends.
-    """
-    if sys.platform == "linux":
-        _set_terminate(ctypes.cast(ctypes.CDLL(None).pause, _Handler))
-
-
 def _library() -> ctypes.CDLL:
     return ctypes.CDLL("libstdc++.so.6")
 

@@ -20,7 +20,7 @@ from phalanx.engine.client import BackendError
 from phalanx.engine.forked_processes import in_forked_process
 from phalanx.engine.interruptible_wait import wait
 from phalanx.engine.runtime_errors import XlaRuntimeError, raise_late_failure, unwrap_callback_error
-from phalanx.engine.terminate_handler import keep_threads_at_exit
+from phalanx.engine.threads_at_exit import keep_threads_at_exit
 
 R = TypeVar("R")
 
@@ -209,5 +209,4 @@ def _finish_runs_at_exit() -> None:
         _start_lock.acquire()
         _is_ending = True  # Functions that were registered before this one are still to come.
         finish_runs()
-        if any(thread.daemon for thread in threading.enumerate()):
-            keep_threads_at_exit()
+        keep_threads_at_exit()
