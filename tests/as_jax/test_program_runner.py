@@ -103,6 +103,15 @@ def test_a_program_that_is_not_there_is_an_error(tmp_path, words, text):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"phalanx run: {text.format(cwd=tmp_path)}\n")
 
 
+@pytest.mark.parametrize("source", [b"x = (1,\n", b"x = 1\0"])
+def test_a_program_with_an_error_of_syntax_ends_as_under_python(tmp_path, source):
+    (tmp_path / "wrong.py").write_bytes(source)
+    python, phalanx = (run(*words, "wrong.py", cwd=tmp_path) for words in ([], ["-m", "phalanx", "run"]))
+    assert (phalanx.returncode, python.returncode) == (1, 1)
+    assert "SyntaxError: " in phalanx.stderr
+    assert "Traceback" not in phalanx.stderr
+
+
 def test_the_report_lists_the_names_that_were_not_found():
     code = "import jax\nhasattr(jax.numpy, 'fftt')\ntry:\n    import jax.absent.module\nexcept ImportError: pass"
     done = run("-m", "phalanx", "run", "--report", "-c", code)

@@ -1,5 +1,7 @@
 """`phalanx export`: what it prints of artifacts, what it refuses, and that it runs them on files."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,33 @@ def test_verify_reports_valid_and_broken_files(artifact, tmp_path, capsys):
         in said.err
     )
     assert "No such file" in said.err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("command", ["inspect", "verify", "run"])
+def test_files_that_would_block_or_fill_the_memory_are_refused(artifact, tmp_path, capsys, command):
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(1 << 40)
+    for path, message in (
+        (tmp_path / "pipe", f"[Errno 22] Not a regular file: '{tmp_path}/pipe'"),
+        ("/dev/zero", "[Errno 22] Not a regular file: '/dev/zero'"),
+        (tmp_path / "huge", f"expected bytes that start as an exported program, got {1 << 40} bytes that do not"),
+    ):
+        assert cli.main(["export", command, str(path)]) == 1
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_inputs_that_would_block_or_fill_the_memory_are_refused(tmp_path, capsys):
+    program, pipe, huge = tmp_path / "program", tmp_path / "pipe", tmp_path / "huge.npy"
+    program.write_bytes(export.export(phalanx.jit(jnp.sin))(jnp.ones(3)).serialize())
+    os.mkfifo(pipe)
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }".ljust(117) + "\n"
+    huge.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+    for path, message in ((pipe, "Not a regular file"), (huge, "expected a file saved by numpy.save, got Unable to")):
+        assert cli.main(["export", "run", str(program), str(path)]) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_verify_refuses_unstable_kernels(tmp_path, capsys):

@@ -76,6 +76,15 @@ def test_a_function_of_another_form_is_an_error(script, capsys, name, got):
     )
 
 
+def test_files_that_cannot_be_read_or_written_are_reported(script, tmp_path, capsys):
+    broken = tmp_path / "broken.py"
+    broken.write_bytes(b"x = (\0")
+    assert main(["plan", f"{broken}:f", "--mesh", "data=2"]) == 2
+    assert capsys.readouterr().err.startswith("SCRIPT:NAME: expected a script without errors of syntax, got ")
+    assert main(["plan", f"{script}:planned", "--mesh", "data=2", "--json", str(tmp_path / "none" / "plan.json")]) == 2
+    assert capsys.readouterr().err.startswith("phalanx plan: [Errno 2] No such file or directory")
+
+
 def test_a_script_that_does_not_exist_is_reported(capsys):
     assert main(["plan", "nothing.py:f", "--mesh", "data=2"]) == 2
     assert capsys.readouterr().err == (

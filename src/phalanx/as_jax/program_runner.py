@@ -70,6 +70,9 @@ def run(argv: Sequence[str]) -> int:
             program = _load_script(options.script)
     except ProgramNotFoundError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
+    except SyntaxError as error:
+        _show(error)
+        return 1
     sys.argv[:] = [program.argv0, *rest]
     return _execute(program)
 

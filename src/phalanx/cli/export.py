@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import sys
 import zipfile
@@ -24,7 +25,9 @@ from phalanx.cli.mesh_axes import parse_mesh_axes
 from phalanx.core import ArgumentError, PhalanxError, dtypes
 from phalanx.engine import stablehlo
 from phalanx.engine.client import devices
+from phalanx.engine.regular_files import open_regular_file
 from phalanx.export import Exported, verify
+from phalanx.export.artifact_format import PREFIX_SIZE, check_prefix
 from phalanx.export.verification import parse_programs
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd import device_put
@@ -46,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     try:
         return _COMMANDS[args.command](args)
-    except (PhalanxError, OSError) as error:
+    except (PhalanxError, OSError, MemoryError) as error:
         _print_lines(f"phalanx export {args.command}: {error}".split("\n"), file=sys.stderr)
         return 1
 
@@ -73,6 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _read_artifact(path: Path) -> bytes:
+    """The bytes of a file that starts as an artifact of its size."""
+    with open_regular_file(path) as file:
+        check_prefix(file.read(PREFIX_SIZE), os.fstat(file.fileno()).st_size)
+        file.seek(0)
+        return file.read()
+
+
 def _program_version(exported: Exported) -> str:
     """The version of StableHLO in which the program was serialized."""
     match = _VERSION.search(exported.mlir_module_serialized[:64])
@@ -80,7 +91,7 @@ def _program_version(exported: Exported) -> str:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    data = args.artifact.read_bytes()
+    data = _read_artifact(args.artifact)
     # The child process also prints the text, so that the native printer cannot crash this process either.
     (exported, parsed, _), *derivatives = parse_programs(data, with_text=args.text)
     size, orders = len(data), len(derivatives)
@@ -119,9 +130,9 @@ def _verify(args: argparse.Namespace) -> int:
     bad = 0
     for path in args.artifact:
         try:
-            data = path.read_bytes()
+            data = _read_artifact(path)
             version = _program_version(verify(data))
-        except (PhalanxError, OSError) as error:
+        except (PhalanxError, OSError, MemoryError) as error:
             # Other files are still checked; the exit status reports that some file failed.
             _print_lines(f"{path}: {error}".split("\n"), file=sys.stderr)
             bad += 1
@@ -132,7 +143,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    exported = parse_programs(args.artifact.read_bytes())[0].exported
+    exported = parse_programs(_read_artifact(args.artifact))[0].exported
     leaves = _place(exported, _read_inputs(exported, args.inputs), args.mesh)
     positional, keywords = tree_unflatten(exported.in_tree, leaves)
     arrays = list(map(_to_numpy, tree_leaves(exported.call(*positional, **keywords))))
@@ -183,12 +194,12 @@ def _read_inputs(exported: Exported, paths: Sequence[Path]) -> list[Array | np.n
 
 def _load(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]:
     """The array in a file, or the arrays by name."""
-    with path.open("rb") as file:
+    with open_regular_file(path) as file:
         try:
             # A pickle would execute code from the file.
             found = np.load(file, allow_pickle=False)
             return found if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
-        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
             function = "numpy.savez" if path.suffix == ".npz" else "numpy.save"
             raise ArgumentError(
                 f"input {path}",

@@ -51,7 +51,11 @@ def run(argv: Sequence[str]) -> int:
     print(found)
     for path, text in ((args.json, found.to_json), (args.html, found.to_html)):
         if path is not None:
-            path.write_text(text())
+            try:
+                path.write_text(text())
+            except OSError as error:
+                print(f"phalanx plan: {error}", file=sys.stderr)
+                return 2
     return 1 if found.memory.excess else 0
 
 
@@ -88,7 +92,15 @@ def _load(program: str) -> Callable[[AbstractMesh], tuple[Any, ...]]:
         )
     # The script finds its own modules, as it does when Python runs it.
     sys.path.insert(0, str(Path(script).resolve().parent))
-    defined = runpy.run_path(script, run_name="phalanx_plan")
+    try:
+        defined = runpy.run_path(script, run_name="phalanx_plan")
+    except SyntaxError as error:
+        raise ArgumentError(
+            "SCRIPT:NAME",
+            expected="a script without errors of syntax",
+            got=f"{error} in {script}",
+            fix="correct it, or name another file",
+        ) from error
     if not callable(defined.get(name)):
         raise ArgumentError(
             "SCRIPT:NAME",

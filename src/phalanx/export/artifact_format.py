@@ -21,6 +21,7 @@ VERSION: Final = 1
 # Parsed JSON takes many times the memory of its text.
 MAX_HEADER: Final = 1 << 26
 _PREFIX = struct.Struct("<8sIIQQ")  # magic, version, lengths of the header, the program, the derivative
+PREFIX_SIZE: Final = _PREFIX.size
 _DIGEST_SIZE = hashlib.sha256().digest_size
 
 
@@ -34,15 +35,19 @@ def join_artifact(header: dict[str, Any], program: bytes, derivative: bytes | by
     return out
 
 
-def split_artifact(data: memoryview) -> tuple[dict[str, Any], memoryview, memoryview]:
-    """Check an artifact's prefix, lengths and digest, and return its header, program and derivative.
+def check_prefix(prefix: bytes | memoryview, size: int) -> list[int]:
+    """Check the first `PREFIX_SIZE` bytes of an artifact, and return the lengths of its sections.
+
+    Args:
+      prefix: the bytes; fewer if there are no more.
+      size: the number of bytes of the whole.
 
     Raises:
-      ArtifactError: the bytes are not a complete, unaltered artifact of a known version.
+      ArtifactError: it is not the prefix of an artifact of that size, of a known version.
     """
-    if len(data) < _PREFIX.size or bytes(data[:8]) != MAGIC:
-        raise _corrupt_error("bytes that start as an exported program", f"{len(data)} bytes that do not")
-    _, version, *lengths = _PREFIX.unpack_from(data)
+    if len(prefix) < PREFIX_SIZE or prefix[:8] != MAGIC:
+        raise _corrupt_error("bytes that start as an exported program", f"{size} bytes that do not")
+    _, version, *lengths = _PREFIX.unpack_from(prefix)
     if not 1 <= version <= VERSION:
         raise ArtifactError(
             "deserialize",
@@ -50,13 +55,23 @@ def split_artifact(data: memoryview) -> tuple[dict[str, Any], memoryview, memory
             got=f"version {version}",
             fix=f"read it with a release of phalanx that supports format version {version}",
         )
-    total = _PREFIX.size + sum(lengths) + _DIGEST_SIZE
+    total = PREFIX_SIZE + sum(lengths) + _DIGEST_SIZE
     # Before anything is allocated: a forged length cannot make the reader reserve more than the size of the file.
-    if total != len(data) or lengths[0] > MAX_HEADER:
-        raise _corrupt_error(f"{total} bytes, as the prefix declares", f"{len(data)}")
+    if total != size or lengths[0] > MAX_HEADER:
+        raise _corrupt_error(f"{total} bytes, as the prefix declares", f"{size}")
+    return lengths
+
+
+def split_artifact(data: memoryview) -> tuple[dict[str, Any], memoryview, memoryview]:
+    """Check an artifact's prefix, lengths and digest, and return its header, program and derivative.
+
+    Raises:
+      ArtifactError: the bytes are not a complete, unaltered artifact of a known version.
+    """
+    lengths = check_prefix(data[:PREFIX_SIZE], len(data))
     if hashlib.sha256(data[:-_DIGEST_SIZE]).digest() != bytes(data[-_DIGEST_SIZE:]):
         raise _corrupt_error("bytes that match their SHA-256 digest", "bytes that were altered")
-    ends = itertools.accumulate(lengths, initial=_PREFIX.size)
+    ends = itertools.accumulate(lengths, initial=PREFIX_SIZE)
     text, program, derivative = (data[start:stop] for start, stop in itertools.pairwise(ends))
     try:
         header = json.loads(bytes(text))
