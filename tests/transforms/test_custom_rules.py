@@ -580,3 +580,35 @@ def test_python_numbers_reach_the_rule_of_an_eager_jvp_unchanged():
     seen.clear()
     phalanx.grad(f)(2.0, 3.0)
     assert seen[:2] == [phalanx.Array] * 2
+
+
+@pytest.mark.parametrize(
+    "rules, where",
+    [
+        ((lambda x: ("y", x), lambda r, ct: (ct,)), "fwd rule {0} of <lambda>, result"),
+        ((lambda x: (x, {"a": object()}), lambda r, ct: (ct,)), "fwd rule {0} of <lambda>, residuals['a']"),
+        ((lambda x: (x, x), lambda r, ct: ("x",)), "bwd rule {1} of <lambda>, the cotangent of argument x"),
+        ((lambda p, t: ("y", t[0]),), "jvp rule {0} of <lambda>, result"),
+        ((lambda p, t: (p[0], "t"),), "jvp rule {0} of <lambda>, tangent"),
+    ],
+)
+def test_what_is_no_array_in_the_result_of_a_rule_is_refused_by_name(rules, where):
+    f = (phalanx.custom_jvp if len(rules) == 1 else phalanx.custom_vjp)(lambda x: x)
+    (f.defjvp if len(rules) == 1 else f.defvjp)(*rules)
+    with pytest.raises(ArgumentTypeError) as e:
+        phalanx.grad(f)(1.0)
+    assert str(e.value).startswith(where.format(*map(format_code_position, rules)) + ": expected an array or a scalar")
+
+
+def test_rules_that_are_no_functions_are_refused_at_their_definition():
+    def generate(x):
+        yield x
+
+    with pytest.raises(ArgumentTypeError, match=r"^defvjp, argument bwd: expected a function, got 3\.\n"):
+        phalanx.custom_vjp(lambda x: x).defvjp(lambda x: (x, x), 3)
+    with pytest.raises(
+        ArgumentTypeError, match="^defvjp, argument fwd: expected a function, got the generator function"
+    ):
+        phalanx.custom_vjp(lambda x: x).defvjp(generate, lambda r, ct: (ct,))
+    with pytest.raises(ArgumentTypeError, match=r"^defjvp, argument jvp: expected a function, got None\.\n"):
+        phalanx.custom_jvp(lambda x: x).defjvp(None)

@@ -30,6 +30,7 @@ from phalanx.core import (
     dtypes,
     format_code_position,
     get_aval,
+    get_aval_of_argument,
     instantiate,
     merge_lists,
     parse_positions,
@@ -259,6 +260,7 @@ class custom_jvp(_CustomFunction):
         Returns:
           The rule, so that this method can be used as a decorator.
         """
+        check_function("defjvp, argument jvp", jvp)
         self.jvp = jvp
         self.symbolic_zeros = symbolic_zeros
         return jvp
@@ -314,10 +316,16 @@ class custom_jvp(_CustomFunction):
                 fix="convert the tangent to the shape and dtype of its result",
             )
 
+        tangents_of = zip(_avals_of(f"{where}, result", y, out), out_dot, strict=True)
         return out, [
-            _check_derivative(get_aval(x), t, False, functools.partial(mismatch, i))
-            for i, (x, t) in enumerate(zip(out, out_dot, strict=True))
+            _check_derivative(a, t, False, lambda i=i: label(leaf_path(y, i)), functools.partial(mismatch, i))
+            for i, (a, t) in enumerate(tangents_of)
         ]
+
+
+def _avals_of(where: str, tree: PyTree, leaves: Sequence[Any]) -> list[ShapedArray]:
+    """The types of the leaves of a tree that a rule returned; `where` names the tree in errors."""
+    return [get_aval_of_argument(x, lambda i=i: f"{where}{leaf_path(tree, i)}") for i, x in enumerate(leaves)]
 
 
 def _derivative_leaves(where: PathLabel, given: PyTree, like: PyTree, source: PathLabel, fix: str) -> list:
@@ -346,7 +354,11 @@ def _derivative_leaves(where: PathLabel, given: PyTree, like: PyTree, source: Pa
 
 
 def _check_derivative(
-    aval: ShapedArray, x: Any, converts: bool, error: Callable[[ShapedArray, ShapedArray], Exception]
+    aval: ShapedArray,
+    x: Any,
+    converts: bool,
+    where: Callable[[], str],
+    error: Callable[[ShapedArray, ShapedArray], Exception],
 ) -> Any:
     """The tangent or cotangent that a rule returned for one leaf, in the tangent dtype of the leaf.
 
@@ -354,12 +366,13 @@ def _check_derivative(
       aval: the type of the leaf.
       x: the derivative; None or a `SymbolicZero` for zeros.
       converts: whether derivatives of other dtypes are converted; weakly typed ones of the same kind always are.
+      where: names the derivative in errors.
       error: makes the error for a wrong type, from the type it should have and the one it has.
     """
     want = aval.to_tangent()
     if x is None or type(x) is SymbolicZero or want.dtype == dtypes.float0:
         return Zero(want)
-    got = get_aval(x)
+    got = get_aval_of_argument(x, where)
     if got.shape != want.shape or not (got.dtype == want.dtype or converts or converts_weakly(got, want)):
         raise error(want, got)
     return x if got.dtype == want.dtype else vector_space.convert(x, want.dtype)
@@ -402,6 +415,8 @@ class custom_vjp(_CustomFunction):
             first pass of `remat`. It pays off where `fwd` costs more than the function for other reasons than dead
             code, such as a kernel that also stores residuals.
         """
+        check_function("defvjp, argument fwd", fwd)
+        check_function("defvjp, argument bwd", bwd)
         self.fwd, self.bwd, self.symbolic_zeros, self.with_logs = fwd, bwd, symbolic_zeros, False
         self.optimize_remat = optimize_remat
 
@@ -432,9 +447,11 @@ class custom_vjp(_CustomFunction):
             where = f"fwd rule {format_code_position(self.fwd)} of {function_name(self.fun)}"
             result, residuals = check_pair(where, call.apply(self.fwd, xs), "(result, residuals)")
             out = call.flatten_result(result, where)
-            residuals, call.residual_tree = tree_flatten(residuals)
-            _check_residual_refs(where, residuals, xs)
-            return out, residuals
+            _avals_of(f"{where}, result", result, out)
+            leaves, call.residual_tree = tree_flatten(residuals)
+            _avals_of(f"{where}, residuals", residuals, leaves)
+            _check_residual_refs(where, leaves, xs)
+            return out, leaves
 
         # The derivative of a reference, where it has one, is that of its value.
         avals = [a.inner_aval if type(a) is AbstractRef else a for a in map(get_aval, call.leaves)]
@@ -469,9 +486,12 @@ class custom_vjp(_CustomFunction):
             names = [name for n, name in enumerate(positional_parameters(self.fun)) if n not in self.nondiff_argnums]
             return f"argument {dict(enumerate(names)).get(i, i)}{path}"
 
+        def place(i: int, n: int) -> str:
+            return f"{where}, the cotangent of {argument(i, leaf_path(arguments[i], n))}"
+
         def mismatch(i: int, n: int, want: ShapedArray, got: ShapedArray) -> ShapeError:
             return ShapeError(
-                f"{where}, the cotangent of {argument(i, leaf_path(arguments[i], n))}",
+                place(i, n),
                 expected=f"type {want.str_short()}, as the argument has",
                 got=got.str_short(),
                 fix=f"return a cotangent of shape {list(want.shape)}",
@@ -488,7 +508,10 @@ class custom_vjp(_CustomFunction):
             if len(primal_leaves) == 1 and not isinstance(x_bar, SymbolicZero | None) and all_leaves([x_bar]):
                 x_bar = tree_unflatten(tree, [x_bar])
             leaves = zip(primal_leaves, _derivative_leaves(label, x_bar, primal, source, fix), strict=True)
-            out += [_check_derivative(a, c, True, functools.partial(mismatch, i, n)) for n, (a, c) in enumerate(leaves)]
+            out += [
+                _check_derivative(a, c, True, functools.partial(place, i, n), functools.partial(mismatch, i, n))
+                for n, (a, c) in enumerate(leaves)
+            ]
         return out
 
 
