@@ -456,10 +456,10 @@ def _eliminate(jaxpr: Jaxpr, used_outputs: Sequence[bool], keeps_inputs: bool) -
     for eqn in reversed(jaxpr.eqns):
         used = [v in live for v in eqn.outvars]
         # An equation with effects stays even if nothing reads its results.
-        if not any(used) and not eqn.effects:
+        if True not in used and not eqn.effects:
             is_same = False
             continue
-        if (rule := eqn.primitive.dce) is not None and not all(used):
+        if False in used and (rule := eqn.primitive.dce) is not None:
             is_same, eqn = False, rule(eqn, used)
             if eqn is None:
                 continue

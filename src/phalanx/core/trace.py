@@ -383,8 +383,8 @@ class StagingTrace(Trace):
         # Rules of transformations run under the source of the operation that they transform; only user code takes a
         # traceback of its own.
         where = state.source or source_info.current_traceback()
-        if state.scope:
-            where = _new_tuple(source_info.ScopedTraceback, (where, state.scope, self.depth))
+        if scope := state.scope:
+            where = _new_tuple(source_info.ScopedTraceback, (where, scope, self.depth))
         if primitive.multiple:
             outvars = [Var(aval) for aval in out]
             self.eqns.append(Eqn(primitive, atoms, outvars, params, where, effects))
@@ -395,9 +395,6 @@ class StagingTrace(Trace):
 
     def constant(self, x: Any) -> Any:
         """The atom for a value from outside the trace: a literal for a scalar, else a variable bound to the value."""
-        scalar = get_scalar_aval(x)
-        if scalar is not None:
-            return Literal(x, scalar)
         var = self.constvars.get(id(x))
         if var is not None:
             return var
@@ -405,6 +402,10 @@ class StagingTrace(Trace):
             self.check_alive(x)
             if x._trace is self:  # a tracer of a subclass of `StagingTrace`
                 return x._var
+        elif isinstance(x, Operators):  # an array
+            pass
+        elif (scalar := get_scalar_aval(x)) is not None:
+            return Literal(x, scalar)
         elif (array := unwrap_array_like(x)) is not x:  # a symbolic size, or a container such as Flax's variables
             return self.atom(array)
         elif isinstance(x, np.ndarray) and x.ndim == 0:

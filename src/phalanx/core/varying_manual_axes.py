@@ -24,6 +24,8 @@ def reduce_to_varying(x_bar: Any, aval: ShapedArray) -> Any:
     A value that is the same along an axis was read by every device there, so the cotangent is summed over that axis.
     """
     given = get_aval(x_bar)
+    if given is aval:
+        return x_bar
     if given.type_sharding is not aval.type_sharding and given.manual_reductions != (
         aval.to_cotangent().manual_reductions
     ):

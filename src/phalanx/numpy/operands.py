@@ -144,20 +144,20 @@ def result_dtype(xs: Sequence[Any]) -> tuple[Any, bool]:
 
 def promote(where: str, *xs: Any) -> list:
     """Convert operands to arrays of their promoted dtype. Python scalars become NumPy scalars."""
-    xs = tuple(to_operand(x, where) if type(x) not in SCALAR_KINDS else x for x in xs)
+    operands = [to_operand(x, where) if type(x) not in SCALAR_KINDS else x for x in xs]
     # If all operands have one dtype and one weak type, which is the most frequent case, there is nothing to promote.
-    first = getattr(xs[0], "aval", None)
+    first = getattr(operands[0], "aval", None)
     if first is not None:
-        for x in xs:
+        for x in operands[1:]:
             aval = getattr(x, "aval", None)
             if aval is not first and (
                 aval is None or aval.dtype != first.dtype or aval.weak_type is not first.weak_type
             ):
                 break
         else:
-            return list(xs)
-    dtype, weak = result_dtype(xs)
-    return [cast_to_common(x, dtype, weak) for x in xs]
+            return operands
+    dtype, weak = result_dtype(operands)
+    return [cast_to_common(x, dtype, weak) for x in operands]
 
 
 def promote_inexact(where: str, *xs: Any) -> list:
@@ -380,7 +380,7 @@ def broadcast_to_shape(x: ArrayLike, shape: tuple) -> Any:
         return x
     # NumPy aligns shapes at their last dimension.
     lead = len(shape) - len(own)
-    return lax.broadcast_in_dim(x, shape, tuple(range(lead, len(shape))))
+    return lax.broadcast_in_dim_p(x, shape=shape, dims=tuple(range(lead, len(shape))))
 
 
 def broadcast_operands(where: str, *xs: Any) -> list:

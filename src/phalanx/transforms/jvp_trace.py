@@ -90,7 +90,7 @@ class JVPTrace(Trace):
         # This runs for every operation under differentiation, hence the loop with plain appends instead of `unpair`.
         primals = []
         tangents: list[Any] = []
-        active = False
+        active, constant = False, False
         for x in args:
             if type(x) is JVPTracer and x._trace is self:
                 primals.append(primal := x.primal)
@@ -103,12 +103,14 @@ class JVPTrace(Trace):
                     return self.process(primitive, [array if a is x else a for a in args], params)
                 primals.append(x)
                 tangents.append(None)
+                constant = True
         before = state.trace
         state.trace = self.parent
         try:
             if not active:
                 return primitive(*args, **params)
-            tangents = [Zero.like(p) if t is None else t for p, t in zip(primals, tangents, strict=True)]
+            if constant:
+                tangents = [Zero.like(p) if t is None else t for p, t in zip(primals, tangents)]
             # A call-like primitive linearizes its jaxpr once, instead of recording a derivative that computes the
             # primal part again.
             if primitive.linearize is not None and type(self.parent) is LinearTrace:

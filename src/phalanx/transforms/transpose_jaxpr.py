@@ -53,10 +53,10 @@ def backward_pass(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[V
             y_bar = _pop_cotangents(eqn, cotangents)
             if y_bar is None:
                 continue
-            operands = _transpose_operands(eqn, known)
+            operands, is_typed = _transpose_operands(eqn, known)
             # Transposed operations get the source line of the operation that they transpose.
             state.source = eqn.source
-            if _has_typed_sharding(eqn):
+            if is_typed:
                 operands = [Linear(x.aval.to_cotangent()) if type(x) is Linear else x for x in operands]
                 if not _has_unreduced(y_bar, operands):
                     y_bar, operands = _drop_typed_shardings(eqn, y_bar, operands)
@@ -64,33 +64,36 @@ def backward_pass(eqns: Sequence[Eqn], known: dict[Var, Any], cotangents: dict[V
             for atom, x, x_bar in zip(eqn.invars, operands, x_bars, strict=True):
                 if x_bar is None or type(x) is not Linear or type(x_bar) is Zero:
                     continue
-                # A cotangent that is sharded more finely than its primal stays so until the sum is complete.
-                if not _is_sharded_as(x_bar, atom.aval):
-                    x_bar = conform(x_bar, atom.aval.to_cotangent())
+                aval = atom.aval
+                if is_typed or getattr(x_bar, "aval", None) is not aval:
+                    # A cotangent that is sharded more finely than its primal stays so until the sum is complete.
+                    if not _is_sharded_as(x_bar, aval):
+                        x_bar = conform(x_bar, aval.to_cotangent())
                 held = cotangents.get(atom)
-                cotangents[atom] = x_bar if held is None else add_cotangents(held, x_bar, atom.aval)
+                cotangents[atom] = x_bar if held is None else add_cotangents(held, x_bar, aval)
     finally:
         state.source = before
 
 
-def _transpose_operands(eqn: Eqn, known: dict[Var, Any]) -> list:
-    """The operands for a transpose rule: known values, and `Linear` placeholders for the linear ones."""
-    operands = []
+def _transpose_operands(eqn: Eqn, known: dict[Var, Any]) -> tuple[list, bool]:
+    """The operands for a transpose rule: known values, and `Linear` placeholders for the linear ones.
+
+    Also returned is whether the type of an operand or result has a sharding over Explicit axes.
+    """
+    operands: list[Any] = []
+    is_typed = False
+    for v in eqn.outvars:  # loops, since this runs for every equation
+        if v.aval.type_sharding is not None:
+            is_typed = True
     for atom in eqn.invars:
+        aval = atom.aval
+        if aval.type_sharding is not None:
+            is_typed = True
         if type(atom) is Literal:
             operands.append(atom.value)
         else:
-            operands.append(known[atom] if atom in known else Linear(atom.aval))
-    return operands
-
-
-def _has_typed_sharding(eqn: Eqn) -> bool:
-    """Whether the type of an operand or result has a sharding over Explicit axes."""
-    for atoms in (eqn.outvars, eqn.invars):  # loops, since this runs for every equation
-        for atom in atoms:
-            if atom.aval.type_sharding is not None:
-                return True
-    return False
+            operands.append(known[atom] if atom in known else Linear(aval))
+    return operands, is_typed
 
 
 def _has_unreduced(y_bar: Any, operands: Sequence[Any]) -> bool:

@@ -258,12 +258,13 @@ def _cotangent(
 ) -> Any:
     """Compute the cotangent of the linear operand `x`, which is the right operand if `swap`."""
     # The plan depends on ranks and dimension numbers only, and is memoized.
-    numbers, y_first, permutation = _cotangent_plan(x.ndim, np.ndim(y), dimension_numbers, swap)
+    aval = x.aval
+    numbers, y_first, permutation = _cotangent_plan(aval.ndim, get_aval(y).ndim, dimension_numbers, swap)
     x_bar = dot_general_p(
         *((y, z_bar) if y_first else (z_bar, y)),
         dimension_numbers=numbers,
         precision=swap_precision(precision) if y_first else precision,
-        preferred_element_type=x.dtype,
+        preferred_element_type=aval.dtype,
     )
     return x_bar if permutation is None else transpose(x_bar, permutation)
 

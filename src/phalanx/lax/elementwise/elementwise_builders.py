@@ -233,8 +233,10 @@ def derive_transpose(*cotangents: Callable | None) -> Callable:
 
     def transpose(self: Primitive, y_bar: Array, *operands: Any, **params: Any) -> tuple:
         return tuple(
-            unbroadcast(rule(y_bar, *operands), x) if is_linear(x) and rule is not None else None
-            for rule, x in zip(cotangents, operands, strict=True)
+            [
+                unbroadcast(rule(y_bar, *operands), x) if is_linear(x) and rule is not None else None
+                for rule, x in zip(cotangents, operands)
+            ]
         )
 
     return transpose

@@ -72,7 +72,7 @@ def _check_16_bits(aval: ShapedArray, dims: tuple) -> None:
 
 def unbroadcast(x_bar: ArrayLike, x: ArrayLike) -> Any:
     """Sum the cotangent of an operand of rank 0 that was broadcast against an operand of higher rank."""
-    return reduce_sum_p(x_bar, dims=tuple(range(x_bar.ndim))) if x_bar.ndim and not x.ndim else x_bar
+    return reduce_sum_p(x_bar, dims=tuple(range(x_bar.ndim))) if not x.ndim and x_bar.ndim else x_bar
 
 
 def reduce_sum(operand: ArrayLike, axes: Sequence[int], *, out_sharding: ShardingLike | None = None) -> Any:
