@@ -199,6 +199,23 @@ def test_jit_accepts_host_data_and_nested_values():
     assert float(run(held, 1)) == 10 and len(traces) == 2
 
 
+def test_jit_returns_states_of_any_structure_at_every_call():
+    states = [
+        nnx.State({"b": {"y": 1.0, "x": 2.0}, 1: 3.0, "a": {"c": {"d": 4.0}}}),
+        nnx.State({"a": {}, "b": 1.0}),
+        nnx.State({}),
+        (nnx.State({"a": 1.0}), {"b": nnx.State({"c": (2.0, nnx.Param(3.0))})}),
+    ]
+    for state in states:
+        call = nnx.jit(lambda x: tree.map(lambda leaf: leaf + 1, x))
+        expected = tree.map(lambda leaf: leaf + 1, state)
+        for _ in range(3):
+            result = call(state)
+            assert tree.structure(result) == tree.structure(expected)
+            assert tree.leaves(result) == tree.leaves(expected)
+            assert repr(result) == repr(tree.map(jnp.asarray, expected))
+
+
 def test_jit_donates_the_variables_of_a_module():
     model = Layer(3, nnx.Rngs(0))
     old = model.w.value

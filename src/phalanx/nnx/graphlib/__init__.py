@@ -65,6 +65,7 @@ from phalanx.nnx.graphlib.states import (
     flatten_state as flatten_state,
     format_path as format_path,
     from_flat_state as from_flat_state,
+    make_unflatten as make_unflatten,
     map_state as map_state,
     merge_state as merge_state,
     replace_by_pure_dict as replace_by_pure_dict,

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import types
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any
 
 from phalanx.core import Ref
@@ -110,8 +110,8 @@ class Graph:
     def with_root_variables(self, roots: Sequence[Any], *, keep: bool = True) -> Graph:
         """A copy with these variables for the roots that are variables, or without them for a cache."""
         graph = copy.copy(self)
-        graph.groups = [([r][:keep], []) if isinstance(r, Variable) else g for r, g in zip(roots, self.groups)]
-        graph.variables = [v for variables, _ in graph.groups for v in variables]
+        graph.groups = [([r] if keep else [], []) if isinstance(r, Variable) else g for r, g in zip(roots, self.groups)]
+        graph.variables = [*itertools.chain.from_iterable(map(itemgetter(0), graph.groups))]
         # Its versions are not compared: its cache key contains the graphs of its roots, which `get_joint_graph` has
         # checked.
         graph.nodes, graph.versions = [], []
@@ -372,7 +372,7 @@ def get_joint_graph(roots: Sequence[Any]) -> Graph:
         else:
             variables.append(root)
             metadata = root._metadata
-            key.append((type(root), freeze_metadata(metadata) if metadata else ()))
+            key.append((type(root), freeze_metadata(metadata)) if metadata else type(root))
     if variables:
         ids = {*map(id, variables)}
         # A cached joint graph replaces its root variables by this call's, which is only correct if no other

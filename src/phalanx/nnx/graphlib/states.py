@@ -27,7 +27,7 @@ from phalanx.nnx.trace_level import structure_version
 from phalanx.nnx.tree_text import TreeText
 from phalanx.nnx.variable import Variable, get_raw_value
 from phalanx.runtime.array import Array
-from phalanx.tree import DictKey, register_pytree_node, tree_structure
+from phalanx.tree import DictKey, PyTreeDef, register_pytree_node, tree_structure
 from phalanx.typing import PyTree
 
 Key: TypeAlias = Any  # the name of an attribute, an index, or a key of a dictionary
@@ -477,6 +477,31 @@ def _flatten_with_keys(state: State) -> tuple:
 
 def _unflatten(keys: tuple, children: Iterable[Any]) -> State:
     return State({k: x._mapping if type(x) is State else x for k, x in zip(keys, children, strict=True)}, _copy=False)
+
+
+def make_unflatten(tree: PyTreeDef) -> Callable[[Iterable[Any]], Any]:
+    """The function `tree.unflatten`. For a state of leaves, it calls no Python function for each level of the mapping.
+
+    Args:
+      tree: the structure.
+    """
+    layout = _get_layout(tree)
+    if not layout:
+        return tree.unflatten
+    return lambda leaves: State(_fill(layout, iter(leaves)), _copy=False)
+
+
+def _get_layout(tree: PyTreeDef) -> Any:
+    """The keys of a state, each with the layout of its value: None for a leaf, () for a node that is no state."""
+    node = tree.node_data()
+    if node is None:
+        return None if tree.num_leaves else ()
+    inner = [_get_layout(child) for child in tree.children()]
+    return () if node[0] is not State or () in inner else tuple(zip(node[1], inner))
+
+
+def _fill(layout: tuple, leaves: Iterator[Any]) -> dict:
+    return {key: next(leaves) if inner is None else _fill(inner, leaves) for key, inner in layout}
 
 
 def _as_node(value: Any) -> Any:

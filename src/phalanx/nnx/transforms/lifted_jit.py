@@ -17,7 +17,15 @@ from phalanx.core import TreeError, current_scope, state
 from phalanx.engine import Cache, api_boundary, hide_frames, mark_api_boundary
 from phalanx.engine.pytree import flatten
 from phalanx.nnx.graph_mode import GraphMode, resolve_mode
-from phalanx.nnx.graphlib import GraphDef, State, describe_difference, flatten_state, get_entry, get_joint_graph
+from phalanx.nnx.graphlib import (
+    GraphDef,
+    State,
+    describe_difference,
+    flatten_state,
+    get_entry,
+    get_joint_graph,
+    make_unflatten,
+)
 from phalanx.nnx.objects import ROOTS, Pytree, is_root
 from phalanx.nnx.trace_level import check_not_leaked
 from phalanx.nnx.transforms.lifting import (
@@ -239,7 +247,7 @@ def _make_cache_entry(call: CompiledCall, outputs: Outputs) -> tuple:
     """Everything that a call needs to run a compiled program, in the order in which the fast path unpacks it."""
     outcome = outputs.outcome
     rebuilt = None if outcome.rebuild is None and not outcome.metadata else outcome
-    unflatten = outcome.tree.unflatten
+    unflatten = make_unflatten(outcome.tree)
     return call.moves, call.execute, call.out_types, outcome.changed, outcome.num_out, unflatten, rebuilt
 
 
