@@ -143,3 +143,17 @@ def test_no_collectives_applies_to_explicit_axes():
                 phalanx.jit(f)(x)
     with pytest.raises(ArgumentError, match="option no_collectives: expected a set of names, got 3"):
         no_collectives(3)
+
+
+@pytest.mark.parametrize("rows", [24, 17])
+@pytest.mark.parametrize("name", ["pool", "convolve"])
+def test_windows_in_inner_functions_exchange_their_borders_only(name, rows):
+    x = phalanx.device_put(np.ones((rows, 6), np.float32), NamedSharding(auto_mesh((8,), "x"), P("x")))
+    window = {
+        "pool": lambda x: lax.reduce_window(x, 0.0, lax.add, (3, 1), (1, 1), "SAME"),
+        "convolve": lambda x: lax.conv_general_dilated(x.T[:, None], jnp.ones((1, 1, 3)), (1,), "SAME")[:, 0].T,
+    }[name]
+    inner = phalanx.jit(window)
+    nested = phalanx.jit(lambda x: inner(inner(2 * x)[:, :5]))
+    np.testing.assert_array_equal(phalanx.jit(nested)(x), window(window(2 * np.ones((rows, 6), np.float32))[:, :5]))
+    assert collectives(lambda x: nested(x), x).bytes == 2 * (6 + 5) * 4  # a row to each neighbour

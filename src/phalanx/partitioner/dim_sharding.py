@@ -77,6 +77,8 @@ def trace_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimShard
             continue
         visited.add(place)
         known = module.known_shardings.get(value)
+        if known is None and isinstance(value.owner, ir.Block):  # of an inner function, for whose operands it was found
+            known = module.inferred_shardings.get(value)
         if isinstance(known, NamedSharding):
             found = DimSharding(known, known.axes(len(_shape(value)))[d])
             if found.parts > 1:

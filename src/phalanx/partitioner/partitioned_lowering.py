@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from phalanx.core import Eqn, Jaxpr, ShapedArray, Var
+from phalanx.core import Eqn, Jaxpr, ShapedArray, Var, cached_on_jaxpr, inner_jaxprs
 from phalanx.engine.mlir import ir
 from phalanx.lax.subbyte import is_two_bits, narrow_from_bytes, widen_to_bytes
 from phalanx.partitioner.convolution_rules import lower_convolution
@@ -219,4 +219,20 @@ def _apply_rule(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) ->
     return primitive.lower(ctx, *operands, **eqn.params)
 
 
-special_lowering.provide(lower_partitioned=lower, trace_dim_sharding=trace_dim_sharding)
+# The primitives whose rules predict the shardings of their operands, also in programs whose arrays the devices divide.
+_PREDICTING = {name for name, rule in RULES.items() if rule in (lower_convolution, lower_reduce_window)}
+
+
+@cached_on_jaxpr
+def predicts_shardings(program: Jaxpr) -> bool:
+    """Whether a jaxpr is lowered otherwise for operands whose shardings are known."""
+    for eqn in program.eqns:
+        inner = inner_jaxprs(eqn.params) if eqn.primitive.call_like else ()
+        if eqn.primitive.name in _PREDICTING or any(map(predicts_shardings, inner)):
+            return True
+    return False
+
+
+special_lowering.provide(
+    lower_partitioned=lower, trace_dim_sharding=trace_dim_sharding, predicts_shardings=predicts_shardings
+)

@@ -77,6 +77,9 @@ class SpecialLowering(Protocol):
     def trace_dim_sharding(self, module: ModuleContext, x: ir.Value, dim: int) -> Any:
         """The sharding of the input dimension that a dimension of an emitted value is a part of, or None."""
 
+    def predicts_shardings(self, program: Jaxpr) -> bool:
+        """Whether a jaxpr is lowered otherwise for operands whose shardings are known."""
+
 
 # The second module is loaded when the first program for several devices is lowered, so that others never wait for it;
 # the third one when such a program calls an artifact.
@@ -164,8 +167,12 @@ class LoweringContext(OperationBuilder):
         read = operands if module.known_shardings and _names_shardings(program) else ()
         held = tuple([module.known_shardings.get(x) for x in read])
         stays_in_memory = tuple([x in module.arguments for x in read])
-        # Where arrays do not divide, rules send less for operands whose shardings they can infer.
-        is_planned = module.has_uneven and module.is_partitioned and not module.is_portable
+        # Windows send less for operands whose shardings their rules know, and where arrays do not divide, so do others.
+        is_planned = (
+            module.is_partitioned
+            and not module.is_portable
+            and (module.has_uneven or special_lowering.predicts_shardings(program))
+        )
         inferred = tuple([_infer_operand(module, x) for x in operands]) if is_planned else ()
         function = module.add_function(
             ("call", program, module.manual, held, inferred, stays_in_memory),
