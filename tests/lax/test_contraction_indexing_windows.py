@@ -285,3 +285,11 @@ def test_narrow_index_dtypes_are_widened():
     want[[100, 127]] += updates[[0, 2]]
     got = lax.scatter_add(x, np.array([[100], [-1], [127]], np.int8), updates, rows)
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_gradients_of_windows_by_any_function_take_empty_arrays():
+    function = lambda x: lax.reduce_window(x, np.float32(1), lambda a, b: a * b * 1, (2,), (1,), "VALID")
+    for size in (0, 1):  # no window in either
+        x = np.ones(size, np.float32)
+        y, pull = phalanx.vjp(function, x)
+        assert y.shape == (0,) and pull(y)[0].shape == x.shape

@@ -284,6 +284,21 @@ def test_gather_and_scatter_with_sharded_index_vectors():
     )
 
 
+def test_gather_and_scatter_with_a_single_index_that_is_split():
+    def rows(x, i, u):
+        gathers = lax.GatherDimensionNumbers((1,), (0,), (0,))
+        scatters = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+        return (
+            lax.gather(x, i, gathers, (1, 10), mode="clip"),
+            lax.scatter_max(x, i, u, scatters),
+            lax.scatter_add(x, i, u, scatters),
+        )
+
+    places = np.random.default_rng(4).integers(0, 4, (12, 1)).astype(np.int32)
+    splits = [("x", "y"), ("x", "y"), ("y", "x")]
+    assert_same_when_sharded(rows, (2, 3), splits, numbers(4, 10), places, numbers(12, 10, seed=1))
+
+
 def test_reduce_window_over_dilated_elements_with_sharded_result():
     pool = lambda x: (lax.reduce_window(x, np.float32(0), lambda a, b: a + b * 1, (3,), (1,), "VALID", (2,), (2,)),)
     assert_same_when_sharded(pool, (3,), [()], numbers(4), out_specs=[("x",)])

@@ -506,6 +506,53 @@ def test_strided_windows_over_uneven_rows_do_not_gather_them():
         assert collectives(pool, x).bytes == rows * 24, (size, stride)
 
 
+@pytest.mark.parametrize(
+    ("shape", "sizes", "window", "of_value", "of_gradient"),
+    [
+        # XLA gathers the even size 18x18.
+        ((18, 17), (2, 3), ((3, 2), (2, 3), [(2, 0), (0, 1)]), 24, 80),
+        ((17, 6), (8,), ((3, 1), (2, 1), "SAME"), 96, 264),
+        ((17, 6), (8,), ((3, 1), (1, 1), "SAME"), 48, 216),
+    ],
+)
+def test_devices_receive_the_elements_of_their_windows(shape, sizes, window, of_value, of_gradient):
+    mesh = auto_mesh(sizes, "xy"[: len(sizes)], devices=phalanx.devices()[: np.prod(sizes)])
+    x = phalanx.device_put(values(*shape), NamedSharding(mesh, P(*mesh.axis_names)))
+    pool = phalanx.jit(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, *window))
+    gradient = phalanx.jit(phalanx.grad(lambda x: jnp.sin(pool(x)).sum()))
+    for function, sent in ((pool, of_value), (gradient, of_gradient)):
+        np.testing.assert_allclose(function(x), function(values(*shape)), rtol=1e-6)
+        found = collectives(function, x)
+        assert sum(c.bytes for c in found if c.kind != "all-reduce") == sent
+        assert {c.kind for c in found} <= {"collective-permute", "all-reduce"}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_windows_over_any_mesh_have_the_values_of_one_device(data):
+    sizes = data.draw(st.sampled_from([(3,), (5,), (8,), (2, 3), (4, 2)]))
+    mesh = auto_mesh(sizes, "xy"[: len(sizes)], devices=phalanx.devices()[: np.prod(sizes)])
+    shape = tuple(data.draw(st.integers(2, 19)) for _ in range(2))
+    draw = lambda low, high: tuple(data.draw(st.integers(low, high)) for _ in range(2))
+    size, strides, dilation = draw(1, 4), draw(1, 4), draw(1, 2)
+    padding = [(low, high + 6) for low, high in zip(draw(0, 3), draw(0, 3), strict=True)]
+    base = draw(1, 3)
+    operation, start = data.draw(st.sampled_from([(lax.add, 0.0), (lax.max, -np.inf), (lax.min, np.inf)]))
+    has_gradient = base == (1, 1)
+
+    def pool(x):
+        return lax.reduce_window(x, start, operation, size, strides, padding, base, dilation)
+
+    def value_and_gradient(x):
+        loss = lambda x: jnp.where(jnp.isfinite(y := pool(x)), jnp.sin(y), 0).sum()
+        return pool(x), phalanx.grad(loss)(x) if has_gradient else x
+
+    place = P(*mesh.axis_names) if len(sizes) == 2 else P(None, "x")
+    x = phalanx.device_put(values(*shape), NamedSharding(mesh, place))
+    for got, want in zip(phalanx.jit(value_and_gradient)(x), value_and_gradient(values(*shape)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_moves_over_any_mesh_have_the_values_of_one_device(data):

@@ -70,9 +70,9 @@ def trace_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimShard
     followed through operations that keep its elements on their devices, also into inner functions, and no further.
     """
     visited: set[tuple] = set()
-    pending: list[tuple[ir.Value, int, tuple]] = [(x, dim, ())]
+    pending: list[_Place] = [(x, dim, (), 0)]
     while pending:
-        place = value, d, calls = pending.pop()
+        place = value, d, _, whole = pending.pop()
         if place in visited:
             continue
         visited.add(place)
@@ -81,27 +81,33 @@ def trace_dim_sharding(module: ModuleContext, x: ir.Value, dim: int) -> DimShard
             known = module.inferred_shardings.get(value)
         if isinstance(known, NamedSharding):
             found = DimSharding(known, known.axes(len(_shape(value)))[d])
-            if found.parts > 1:
+            if found.parts > 1 and whole % found.parts == 0:
                 return found
         if known is None:
             pending.extend(_kept_places(module, *place))
     return None
 
 
-def _kept_places(module: ModuleContext, value: ir.Value, d: int, calls: tuple) -> list[tuple[ir.Value, int, tuple]]:
+# A dimension of a value, the calls that it is inside of, and a number that the devices must divide.
+_Place = tuple[ir.Value, int, tuple, int]
+
+
+def _kept_places(module: ModuleContext, value: ir.Value, d: int, calls: tuple, whole: int) -> list[_Place]:
     """The dimensions that are kept as dimension `d` of a value, also of arguments of the calls it is inside of."""
     op = value.owner
     if isinstance(op, ir.Block):
         if op.owner.name == "stablehlo.while":
-            return [(op.owner.operands[value.arg_number], d, calls)]
-        return [(calls[-1].operands[value.arg_number], d, calls[:-1])] if calls else []
+            return [(op.owner.operands[value.arg_number], d, calls, whole)]
+        return [(calls[-1].operands[value.arg_number], d, calls[:-1], whole)] if calls else []
     if op.name == "func.call":
         function = module.symbols[op.attributes["callee"].value]
         last = list(function.regions[0].blocks[0].operations)[-1]
-        return [(last.operands[ir.OpResult(value).result_number], d, (*calls, op))]
+        return [(last.operands[ir.OpResult(value).result_number], d, (*calls, op), whole)]
     move = module.moves.get(value)
     sources = _kept_dims(op, ir.OpResult(value).result_number, d) if move is None else move.sources_of(d)
-    return [(o, source, calls) for o, source in sources]
+    if op.name == "stablehlo.reshape" and any(_shape(o)[source] > _shape(value)[d] for o, source in sources):
+        whole = math.gcd(whole, _shape(value)[d])  # the leading one of the parts that a dimension is split into
+    return [(o, source, calls, whole) for o, source in sources]
 
 
 # Operations whose results are parts of one operand, or have it as a part, and those with a result for each operand.
@@ -123,13 +129,7 @@ def _kept_dims(op: ir.Operation, number: int, d: int) -> list[Dimension]:
     if op.name in _OF_FIRST_OPERAND:
         return [(op.operands[0], d)]
     if op.name in _SOURCE_OF_DIM or op.name in _SOURCES_OF_DIM:
-        found = source_dims(op.results[number], d, has_uneven=True)
-        # Of the parts of a dimension that a reshape splits, the leading one may be smaller than the number of devices.
-        return [
-            (o, source)
-            for o, source in found
-            if op.name != "stablehlo.reshape" or _shape(o)[source] <= _shape(op.results[0])[d]
-        ]
+        return source_dims(op.results[number], d, has_uneven=True)
     tensors = [o for o in op.operands if isinstance(o.type, ir.RankedTensorType)]
     if op.name == "stablehlo.concatenate":
         return [(o, d) for o in tensors]

@@ -49,13 +49,22 @@ def _lower_as(
         ctx.eqn = outer
 
 
+def _replicate_index_vectors(ctx: LoweringContext, indices: ir.Value, aval: ShapedArray) -> ir.Value:
+    """Constrain index vectors to be held whole; avoids "sharded_index_vectors"."""
+    last = aval.ndim - 1
+    # A single index that is split, too: all devices but one hold padding of it.
+    is_split = ctx.module.has_uneven and find_dim_sharding(ctx.module, indices, last) is not None
+    if (aval.shape[last] > 1 or is_split) and is_active("sharded_index_vectors"):
+        return replicate_dims(ctx, indices, [last])
+    return indices
+
+
 def lower_gather(ctx: LoweringContext, primitive: Primitive, x: ir.Value, indices: ir.Value, **params: Any) -> ir.Value:
     """Lower `gather` for several devices; avoids "sharded_index_vectors"."""
     x_aval, i_aval = ctx.avals_in
     index_map = params["dimension_numbers"].start_index_map
     indices, i_aval = widen_indices(indices, i_aval, largest_indexed_size(x_aval, index_map), ctx)
-    if len(index_map) > 1 and is_active("sharded_index_vectors"):
-        indices = replicate_dims(ctx, indices, [i_aval.ndim - 1])
+    indices = _replicate_index_vectors(ctx, indices, i_aval)
     return _lower_as(ctx, primitive, (x, indices), (x_aval, i_aval), params)
 
 
@@ -91,8 +100,7 @@ def lower_scatter(
             ctx, (indices, i_aval), (updates, u_aval), dimension_numbers, identity(u_aval.dtype)
         )
     if is_constant_shape(i_aval.shape):
-        if i_aval.shape[-1] > 1 and is_active("sharded_index_vectors"):
-            indices = replicate_dims(ctx, indices, [i_aval.ndim - 1])
+        indices = _replicate_index_vectors(ctx, indices, i_aval)
         # With fewer index vectors than devices, a device may have a single one.
         if math.prod(i_aval.shape[:-1]) <= ctx.module.num_partitions and is_active("single_element_update"):
             x = materialize(ctx, x)

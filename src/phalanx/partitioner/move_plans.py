@@ -23,7 +23,7 @@ from phalanx.partitioner.move_lowering import DimGroup, Move, MoveCall, calls, j
 from phalanx.partitioner.move_schedule import Piece, Run, find_pieces, is_worthwhile, most_moved, schedule_rounds
 from phalanx.partitioner.resizing import find_leaves, resize, with_size
 from phalanx.partitioner.workarounds import is_active
-from phalanx.runtime import LoweringContext, shape_of, type_like
+from phalanx.runtime import LoweringContext, ModuleContext, shape_of, type_like
 from phalanx.symbolic import is_constant_shape
 
 
@@ -68,16 +68,7 @@ def plan_move(ctx: LoweringContext, move: Move, aval: ShapedArray, *, is_inner: 
     """
     module = ctx.module
     shapes = [shape_of(x) for x, _ in move.operands]
-    if (
-        not module.has_uneven
-        or module.is_portable
-        or module.manual is not None
-        or not is_constant_shape((*aval.shape, *itertools.chain(*shapes)))
-        or 0 in (*aval.shape, *itertools.chain(*shapes))
-        or aval.shape[move.result.dim] < 2
-        or byte_aval(aval) is not aval
-        or not is_active("uneven_moves")
-    ):
+    if not may_plan(module, aval, shapes) or aval.shape[move.result.dim] < 2:
         return None
     direct = move._replace(dtype=aval.dtype)
     move = read_through(direct, module.moves)
@@ -86,7 +77,7 @@ def plan_move(ctx: LoweringContext, move: Move, aval: ShapedArray, *, is_inner: 
     sizes = [shape_of(x)[group.dim] for x, group in move.operands]
     if all(n % parts == 0 for n in (*sizes, aval.shape[move.result.dim])):
         return None
-    plans = [_plan_direct(ctx, move, aval, parts)]
+    plans = [plan_direct(ctx, move, aval, parts)]
     if not is_inner and (plans[0] is None or plans[0].sent):
         plans += [plan(ctx, move, aval, parts) for plan in (_plan_leaves, _plan_elementwise, _plan_from_size)]
     best = min((plan for plan in plans if plan is not None), key=lambda plan: plan.sent, default=None)
@@ -101,7 +92,22 @@ def plan_move(ctx: LoweringContext, move: Move, aval: ShapedArray, *, is_inner: 
     return best._replace(emit=emit, is_local=move is direct and not best.sent and best is plans[0])
 
 
-def _plan_direct(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int) -> Plan | None:
+def may_plan(module: ModuleContext, aval: ShapedArray, shapes: Sequence[Sequence[int]]) -> bool:
+    """Whether moves of operands of some shapes to a result are planned."""
+    sizes = *aval.shape, *itertools.chain(*shapes)
+    return (
+        module.has_uneven
+        and not module.is_portable
+        and module.manual is None
+        and is_constant_shape(sizes)
+        and 0 not in sizes
+        and byte_aval(aval) is aval
+        and is_active("uneven_moves")
+    )
+
+
+def plan_direct(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int) -> Plan | None:
+    """Plan a move as it is, of shards of a number of parts; None if it takes too many rounds."""
     call = MoveCall(move, aval, [find_dim_sharding(ctx.module, x, group.dim) is not None for x, group in move.operands])
     pieces = call.find_pieces(parts)
     if not is_worthwhile(schedule_rounds(pieces, move.stride, parts), pieces):
@@ -160,11 +166,12 @@ def _plan_windows(
 ) -> Plan | None:
     """Plan the windows of a value along a dimension; `aval` has its dtype."""
     wide = aval.with_shape(with_size(shape_of(x), d, parts * windows.width))
-    return _plan_direct(ctx, Move(windows.runs, 1, ((x, DimGroup(d)),), DimGroup(d)), wide, parts)
+    return plan_direct(ctx, Move(windows.runs, 1, ((x, DimGroup(d)),), DimGroup(d)), wide, parts)
 
 
-def _emit_local(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int) -> ir.Value:
-    plan = _plan_direct(ctx, move._replace(runs=join_runs(move.runs, move.stride)), aval, parts)
+def emit_local(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int) -> ir.Value:
+    """Emit a move that sends nothing."""
+    plan = plan_direct(ctx, move._replace(runs=join_runs(move.runs, move.stride)), aval, parts)
     assert plan is not None and not plan.sent, "the windows hold all that a device needs"
     return plan.emit()
 
@@ -208,7 +215,7 @@ def _plan_leaves(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: int
 
     def emit() -> ir.Value:
         rows = resize(x, group.dim, parts * windows.width, lambda leaf, d: plans[leaf, d].emit())
-        return _emit_local(ctx, move._replace(runs=tuple(runs), operands=((rows, group),)), aval, parts)
+        return emit_local(ctx, move._replace(runs=tuple(runs), operands=((rows, group),)), aval, parts)
 
     return Plan(sum([plan.sent for plan in plans.values()]), emit)
 
@@ -244,7 +251,7 @@ def _plan_elementwise(ctx: LoweringContext, move: Move, aval: ShapedArray, parts
         again = move._replace(operands=((leaf, DimGroup(d)),), result=DimGroup(d))
         is_divided = find_dim_sharding(ctx.module, leaf, d) is not None
         moved = aval.with_shape(with_size(shape_of(leaf), d, aval.shape[group.dim]))
-        plan = plan_move(ctx, again, moved, is_inner=True) if is_divided else _plan_direct(ctx, again, moved, parts)
+        plan = plan_move(ctx, again, moved, is_inner=True) if is_divided else plan_direct(ctx, again, moved, parts)
         if plan is None:
             return None
         plans[leaf, d] = plan
@@ -269,7 +276,7 @@ def _plan_from_size(ctx: LoweringContext, move: Move, aval: ShapedArray, parts: 
         return None
 
     def emit() -> ir.Value:
-        plan = _plan_direct(ctx, move._replace(operands=((resized.emit(), group),)), aval, parts)
+        plan = plan_direct(ctx, move._replace(operands=((resized.emit(), group),)), aval, parts)
         assert plan is not None, "the rounds were found worthwhile"
         return plan.emit()
 
@@ -411,7 +418,7 @@ def plan_in_windows(ctx: LoweringContext, found: Parts, x: ir.Value, dim: int) -
         ]
         assert move.dtype is not None, "the move was emitted"
         local = move._replace(runs=tuple(runs), operands=((emitted[at], group),))
-        y = _emit_local(ctx, local, ShapedArray(tuple(shape_of(leaf)), move.dtype), parts)
+        y = emit_local(ctx, local, ShapedArray(tuple(shape_of(leaf)), move.dtype), parts)
         ctx.module.moves[y] = move  # as which an operation on the result may be planned
         return y
 

@@ -28,7 +28,13 @@ from phalanx.partitioner.per_shard import lower_per_shard
 from phalanx.partitioner.reduction_rules import lower_extreme
 from phalanx.partitioner.reshape_rules import lower_reshape
 from phalanx.partitioner.resized_dims import compute_resized
-from phalanx.partitioner.window_rules import lower_cumulative, lower_reduce_window, windows_overlap
+from phalanx.partitioner.window_rules import (
+    lower_cumulative,
+    lower_reduce_window,
+    lower_select_and_gather_add,
+    lower_select_and_scatter_add,
+    windows_overlap,
+)
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import aval_of
 from phalanx.runtime.lowering import LoweringContext, special_lowering
@@ -61,6 +67,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "scatter_min": lower_scatter_extreme,
     "scatter_mul": lower_scatter,
     "scatter_sub": lower_scatter,
+    "select_and_gather_add": lower_select_and_gather_add,
+    "select_and_scatter_add": lower_select_and_scatter_add,
     "slice": lower_slice,
     "split": lower_split,
 }
@@ -209,8 +217,9 @@ def _apply_rule(ctx: LoweringContext, eqn: Eqn, operands: Sequence[ir.Value]) ->
         wide, avals = widen_to_bytes(ctx, operands, ctx.avals_in)
         found = ctx.inline(lambda *xs: primitive(*xs, **eqn.params), *wide, avals=avals)
         return narrow_from_bytes(ctx, found, ctx.avals_out)
-    if (rule := RULES.get(primitive.name)) is not None:
-        return rule(ctx, primitive, *operands, **eqn.params)
+    rule = RULES.get(primitive.name)
+    if rule is not None and (out := rule(ctx, primitive, *operands, **eqn.params)) is not None:
+        return out
     # Another process runs an exported program, and cannot call back into this one to lower the shards.
     if primitive.name in PER_SHARD and not ctx.module.is_portable:
         workaround, applies = PER_SHARD[primitive.name]

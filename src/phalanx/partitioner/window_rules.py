@@ -12,15 +12,10 @@ from phalanx.engine.mlir import ir
 from phalanx.lax.indexing.static_slice import pad, slice_p
 from phalanx.lax.optimization_barrier import optimization_barrier
 from phalanx.lax.reductions.cumulative import Cumulative
-from phalanx.lax.windows.reduce_window import WINDOW, window_sharding_rule
-from phalanx.partitioner.dim_sharding import (
-    find_dim_sharding,
-    has_empty_shards,
-    materialize,
-    replicate_dims,
-    separate_fill,
-)
+from phalanx.lax.windows.reduce_window import WINDOW, window_sharding_rule, worst
+from phalanx.partitioner.dim_sharding import find_dim_sharding, has_empty_shards, replicate_dims, separate_fill
 from phalanx.partitioner.per_shard import lower_per_shard
+from phalanx.partitioner.window_plans import reduce_in_buffers, scatter_in_buffers
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
 from phalanx.symbolic import is_constant_shape
@@ -41,6 +36,8 @@ def lower_reduce_window(
     num_operands = len(ctx.avals_out)
     if _skips_elements(params) and not ctx.module.is_portable and is_active("window_padding"):
         return lower_per_shard(ctx, ctx.eqn, args)
+    if (planned := _reduce_in_buffers(ctx, primitive, args, params)) is not None:
+        return planned if primitive.multiple else planned[0]
     if num_operands == 1:
         args = (separate_fill(ctx, args[0], args[1:] or primitive.name), *args[1:])
     is_dilated = any(s > 1 and d > 1 for s, d in zip(params["window_strides"], params["base_dilation"], strict=True))
@@ -48,15 +45,52 @@ def lower_reduce_window(
         (num_operands > 1 and is_active("variadic_windows")) or (is_dilated and is_active("strided_dilated_windows"))
     ):
         return lower_per_shard(ctx, ctx.eqn, args)
-    if num_operands == 1 and (even := _find_even_windows(ctx, args[0], window)):
-        return _reduce_even_windows(ctx, primitive, args, params, even)
     dims = _dims_to_replicate(ctx, args[0], window) if is_active("window_spatial_sharding") else []
     operands = [replicate_dims(ctx, x, dims) for x in args[:num_operands]]
-    if ctx.module.has_uneven and is_active("uneven_windows"):
-        operands = [materialize(ctx, x) for x in operands]  # for the same reason as in `_reduce_even_windows`
     # Initial values are scalars, which are replicated anyway.
     out = primitive.lower(ctx, *operands, *args[num_operands:], **params)
     return [replicate_dims(ctx, y, dims) for y in out] if primitive.multiple else replicate_dims(ctx, out, dims)
+
+
+def _reduce_in_buffers(
+    ctx: LoweringContext, primitive: Primitive, args: Sequence[ir.Value], params: dict[str, Any]
+) -> list[ir.Value] | None:
+    num_operands = len(ctx.avals_out)
+    rest = args[num_operands:]
+    fills = rest or [_constant(ctx, type(primitive).identity(ctx.aval_out.dtype), ctx.aval_out)]  # type: ignore[attr-defined]
+    others = {name: value for name, value in params.items() if name not in WINDOW}
+    window = {name: value for name, value in params.items() if name in WINDOW}
+    operands = list(zip(args[:num_operands], fills, strict=True))
+    return reduce_in_buffers(ctx, operands, rest, window, lambda *xs, **window: primitive(*xs, **others, **window))
+
+
+def _constant(ctx: LoweringContext, value: Any, like: ShapedArray) -> ir.Value:
+    """A scalar that windows read as padding."""
+    return ctx.constant(np.asarray(value).astype(like.dtype), ShapedArray((), like.dtype))
+
+
+def lower_select_and_gather_add(
+    ctx: LoweringContext, primitive: Primitive, t: ir.Value, x: ir.Value, *, comparison: str, **window: Any
+) -> ir.Value | None:
+    """Lower `select_and_gather_add` for several devices where windows are in buffers; otherwise returns None."""
+    operands = [(v, fill) for v, fill in zip((t, x), _fills(ctx, comparison), strict=True)]
+    apply = lambda t, x, **window: primitive(t, x, comparison=comparison, **window)
+    found = reduce_in_buffers(ctx, operands, [], window, apply)
+    return None if found is None else found[0]
+
+
+def lower_select_and_scatter_add(
+    ctx: LoweringContext, primitive: Primitive, source: ir.Value, x: ir.Value, *, comparison: str, **window: Any
+) -> ir.Value | None:
+    """Lower `select_and_scatter_add` for several devices where windows are in buffers; otherwise returns None."""
+    apply = lambda source, x, **window: primitive(source, x, comparison=comparison, **window)
+    return scatter_in_buffers(ctx, source, x, _fills(ctx, comparison), window, apply)
+
+
+def _fills(ctx: LoweringContext, comparison: str) -> tuple[ir.Value, ir.Value]:
+    """What is added for padding, and the value that loses every comparison."""
+    first, x = ctx.avals_in
+    return _constant(ctx, 0, first), _constant(ctx, worst(comparison, x.dtype), x)
 
 
 def _skips_elements(params: Mapping[str, Any]) -> bool:
@@ -123,44 +157,6 @@ def fill_shards(x: Array, fill: Any, more: Mapping[int, int]) -> Any:
 def cut_to(y: Array, shape: Sequence[int]) -> Any:
     """The leading elements of `y`: a result without the elements that belong to added ones."""
     return slice_p(y, starts=(0,) * y.ndim, stops=tuple(shape), strides=None)
-
-
-def _find_even_windows(ctx: LoweringContext, x: ir.Value, window: dict[str, Any]) -> dict[int, EvenWindows]:
-    shape, out = ctx.avals_in[0].shape, ctx.avals_out[0].shape
-    if not ctx.module.has_uneven or not is_constant_shape((*shape, *out)):
-        return {}
-    found = {}
-    for d, (n, m) in enumerate(zip(shape, out, strict=True)):
-        size, stride, base, dilation = (
-            window[name][d] if name in window else 1 for name in WINDOW if name != "padding"
-        )
-        if (size > 1 or stride > 1) and base == 1:
-            even = find_even_windows(ctx, x, d, (n, m), (size, stride, dilation), window["padding"][d])
-            found |= {} if even is None else {d: even}
-    return found
-
-
-def _reduce_even_windows(
-    ctx: LoweringContext,
-    primitive: Primitive,
-    args: Sequence[ir.Value],
-    params: dict[str, Any],
-    even: dict[int, EvenWindows],
-) -> list[ir.Value]:
-    out = ctx.avals_out[0]
-    padding = tuple(
-        [(low, even[d].high) if d in even else (low, high) for d, (low, high) in enumerate(params["padding"])]
-    )
-
-    def reduce(x: Array, *initial: Array) -> Any:
-        fill = initial[0] if initial else np.asarray(type(primitive).identity(x.dtype)).astype(x.dtype)  # type: ignore[attr-defined]
-        # A barrier here, too: XLA fills the shards of one array once for all paddings, whatever their values.
-        x = fill_shards(optimization_barrier(x), fill, {d: e.more for d, e in even.items()})
-        y = primitive(x, *initial, **params | {"padding": padding})
-        (y,) = y if primitive.multiple else (y,)
-        return cut_to(y, out.shape)
-
-    return ctx.inline(reduce, *args)  # the rule is applied to the even windows, too, and finds them even
 
 
 def lower_cumulative(ctx: LoweringContext, primitive: Cumulative, x: ir.Value, *, dim: int, reverse: bool) -> Any:

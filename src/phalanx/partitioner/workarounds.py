@@ -255,7 +255,7 @@ _TABLE: Final = (
         (*_WINDOWS, *_CONV, "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
         "communication",
         "Where a device holds no window of an uneven dimension, the operand is gathered.",
-        "Fill the shards with what padding is read as, and cut the result.",
+        "Send each device the elements of its windows, or fill shards with what padding is read as and cut the result.",
     ),
     Workaround(
         "uneven_moves",

@@ -217,7 +217,7 @@ def _LINEAR_IN_FIRST(self: Primitive, primals: Sequence, tangents: Sequence, **p
     return y, Zero.like(y) if type(tangents[0]) is Zero else self(tangents[0], primals[1], **params)
 
 
-def _worst(comparison: str, dtype: np.dtype) -> np.ndarray:
+def worst(comparison: str, dtype: np.dtype) -> np.ndarray:
     """The value that loses every comparison: the smallest for a maximum (GE), the largest for a minimum (LE)."""
     return np.asarray(dtypes.lowest(dtype) if comparison == "GE" else dtypes.highest(dtype)).astype(dtype)
 
@@ -250,7 +250,7 @@ class SelectAndGatherAdd(Primitive, name="select_and_gather_add"):
         out = ctx.aval_out
         # The initial value must lose against every element. Elements equal to it are selected with the tangent 0.
         scalars = [ShapedArray((), x_aval.dtype), ShapedArray((), t_aval.dtype)]
-        inits = [ctx.constant(_worst(comparison, x_aval.dtype), scalars[0]), ctx.constant(0, scalars[1])]
+        inits = [ctx.constant(worst(comparison, x_aval.dtype), scalars[0]), ctx.constant(0, scalars[1])]
         types = [ctx.type(out.update(dtype=x_aval.dtype)), ctx.type(out)]
         op = hlo.ReduceWindowOp(types, [x, t], inits, **_window_attributes(**window))
 
@@ -321,7 +321,7 @@ class SelectAndScatterAdd(Primitive, name="select_and_scatter_add"):
         if any(pad != (0, 0) for pad in pads):
             # XLA pads with the initial value of the sum, which may be larger than elements. Pad with the worst value.
             low, high = zip(*pads, strict=True)
-            x = hlo.pad(x, ctx.constant(_worst(comparison, x_aval.dtype), x_scalar), low, high, [0] * len(low))
+            x = hlo.pad(x, ctx.constant(worst(comparison, x_aval.dtype), x_scalar), low, high, [0] * len(low))
             shape = tuple([n + lo + hi for n, (lo, hi) in zip(shape, pads, strict=True)])
             attributes["padding"] = ir.DenseIntElementsAttr.get(np.zeros((len(pads), 2), np.int64))
         op = hlo.SelectAndScatterOp(
@@ -376,7 +376,7 @@ class ReduceWindow(Primitive, name="reduce_window", multiple=True):
     def jvp(self, primals, tangents, *, program, **window):
         avals = self.abstract_eval(*map(get_aval, primals), program=program, **window)
         if 0 in avals[0].shape:
-            return self(*primals, program=program, **window), list(map(Zero.like, avals))
+            return self(*primals, program=program, **window), [Zero(a.to_tangent()) for a in avals]
 
         def reduce_elements(*args: Any) -> list:
             xs, inits = args[: len(avals)], args[len(avals) :]
