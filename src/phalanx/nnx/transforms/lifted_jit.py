@@ -466,45 +466,38 @@ def flatten_call(
       A key of the structure of the call, its arrays in the order of the program, and the variables of its modules.
     """
     arguments = args
-    kinds: list[Any] = []
+    key: list[Any] = [None, statics, len(args) + len(kwargs)]
     if kwargs:
         names = sorted(kwargs)
         arguments = (*args, *[kwargs[name] for name in names])
-        kinds += names
+        key += names
     roots: list[Any] = []
+    parts: list[Any] = []  # the leaves of each argument
+    num_leaves = 0
     for x in arguments:
         if type(x) is Array:
-            kinds.append(Array)  # a class, since a pytree structure cannot be compared with None
+            leaves, kind = (x,), Array  # a class, since a pytree structure cannot be compared with None
         elif isinstance(x, Pytree):
+            leaves, kind = (x,), Pytree
             roots.append(x)
-            kinds.append(Pytree)
         else:
-            leaves, tree = _flatten_argument(x)
-            inner = [leaf for leaf in leaves if isinstance(leaf, ROOTS)]
-            roots += inner
-            kinds.append((tree, leaves, bool(inner)))
+            leaves, kind = _flatten_argument(x)
+            is_node = tuple([isinstance(leaf, ROOTS) for leaf in leaves])
+            if True in is_node:
+                roots += itertools.compress(leaves, is_node)
+                kind = kind, is_node
+        key.append(kind)
+        parts.append(leaves)
+        num_leaves += len(leaves)
     joint = get_joint_graph(roots) if roots else _NO_MODULES
-    num_names = len(kwargs)
+    key[0] = joint.definition
+    if len(roots) == num_leaves and not joint.refs:
+        # Without arrays between the modules, the values are those of all variables in their order.
+        return tuple(key), [*map(_get_value, joint.variables)], joint.variables
     inputs: list[Any] = []
-    key: list[Any] = [joint.definition, statics, len(arguments), *kinds[:num_names]]
     groups = iter(joint.groups)
-    for x, kind in zip(arguments, kinds[num_names:]):
-        if kind is Array:
-            inputs.append(x)
-            key.append(Array)
-        elif kind is Pytree:
-            _append_values(inputs, next(groups), roots)
-            key.append(Pytree)
-        else:
-            tree, leaves, has_roots = kind
-            if has_roots:
-                is_node = tuple([isinstance(leaf, ROOTS) for leaf in leaves])
-                for leaf, node in zip(leaves, is_node):
-                    _append_values(inputs, next(groups), roots) if node else inputs.append(leaf)
-                key.append((tree, is_node))
-            else:
-                inputs += leaves
-                key.append(tree)
+    for leaf in itertools.chain.from_iterable(parts):
+        _append_values(inputs, next(groups), roots) if isinstance(leaf, ROOTS) else inputs.append(leaf)
     return tuple(key), inputs, joint.variables
 
 
