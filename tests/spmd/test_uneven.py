@@ -484,6 +484,17 @@ def test_a_move_sends_as_many_rows_as_the_busiest_device_must(name, mesh):
     assert not [c for c in collectives(function, x) if c.kind != "collective-permute"]
 
 
+def test_a_reversal_of_several_split_dimensions_sends_each_shard_once():
+    for sizes, shape, place in [((2, 3), (7, 5, 14), P("x", None, "y")), ((4, 2), (5, 1, 9), P("y", None, "x"))]:
+        mesh = auto_mesh(sizes, "xy", devices=phalanx.devices()[: np.prod(sizes)])
+        value = values(*shape)
+        x = phalanx.device_put(value, NamedSharding(mesh, place))
+        flip = lambda x: lax.rev(x, (0, 1, 2)) + jnp.sin(lax.rev(x, (0, 1, 2)))
+        np.testing.assert_allclose(phalanx.jit(flip)(x), flip(value), rtol=1e-6)
+        np.testing.assert_array_equal(phalanx.jit(lambda x: jnp.flip(x, (0, 2)))(x), np.flip(value, (0, 2)))
+        assert collectives(flip, x).bytes == largest_shard(x) * 4
+
+
 def test_differences_send_what_the_shards_of_the_result_are_computed_from():
     # Shards of 4 rows become shards of 3: device 3 holds one row, and needs three more.
     value = values(13, 6)

@@ -14,6 +14,7 @@ from phalanx.partitioner.move_lowering import DimGroup, Move
 from phalanx.partitioner.move_plans import emit_move
 from phalanx.partitioner.move_schedule import Run
 from phalanx.partitioner.resizing import with_size
+from phalanx.partitioner.reversal_lowering import reverse_together
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import LoweringContext
 from phalanx.symbolic import is_constant_shape
@@ -21,6 +22,8 @@ from phalanx.symbolic import is_constant_shape
 
 def lower_rev(ctx: LoweringContext, primitive: Primitive, x: ir.Value, *, dims: tuple) -> Any:
     """Lower `rev` for several devices."""
+    if (together := reverse_together(ctx, x, dims)) is not None:
+        return together
     aval, rest = ctx.avals_in[0], []
     for d in dims:
         n = aval.shape[d]

@@ -138,7 +138,7 @@ def schedule_rounds(pieces: tuple[Piece, ...], stride: int, parts: int) -> list[
         free.pieces.append(piece)
     if sum(r.width for r in rounds) == most_moved(moved):
         return rounds
-    return rounds if parts > _MOST_PARTS else list(_split_into_rounds(moved, stride, parts))
+    return rounds if parts > _MOST_PARTS else list(split_into_rounds(moved, stride, parts))
 
 
 def is_worthwhile(rounds: Sequence[Round], pieces: Sequence[Piece]) -> bool:
@@ -146,7 +146,8 @@ def is_worthwhile(rounds: Sequence[Round], pieces: Sequence[Piece]) -> bool:
     return len(rounds) <= _MOST_ROUNDS and sum(r.width for r in rounds) == most_moved(pieces)
 
 
-def _split_into_rounds(pieces: Sequence[Piece], stride: int, parts: int) -> Iterator[Round]:
+def split_into_rounds(pieces: Sequence[Piece], stride: int, parts: int) -> Iterator[Round]:
+    """Arrange pieces in rounds whose widths add up to the most that a device sends or receives, itself included."""
     queues: dict[tuple[int, int], list[Piece]] = defaultdict(list)
     for piece in pieces:
         queues[piece.sender, piece.receiver].append(piece)
