@@ -85,6 +85,15 @@ def test_jit_retraces_for_other_structures_and_static_attributes():
     assert run(gate, 3.0) == 15
 
 
+def test_static_attributes_that_are_equal_but_not_the_same_have_programs_of_their_own():
+    class Scale(nnx.Module):
+        def __init__(self, by):
+            self.by = by
+
+    run = nnx.jit(lambda scale: jnp.copysign(1.0, scale.by))
+    assert [float(run(Scale(by))) for by in (0.0, -0.0, 0.0, -0.0)] == [1, -1, 1, -1]
+
+
 def test_jit_makes_modules_and_changes_structures():
     model = nnx.jit(lambda: Model())()
     assert model.top is model.layers[0] and jnp.allclose(model.layers[0].w.value, Model().layers[0].w.value)

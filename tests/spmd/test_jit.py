@@ -1,13 +1,17 @@
 """Compiled functions: what is traced when, static and donated arguments, constants, errors."""
 
 import contextvars
+import copy
+import dataclasses
 import functools
 import gc
 import itertools
 import pickle
+import threading
 import weakref
 from collections import OrderedDict
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -24,6 +28,7 @@ from phalanx.core.error_classes import (
     TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
+    TreeError,
     UnexpectedTracerError,
 )
 
@@ -88,12 +93,34 @@ def test_static_arguments_are_compile_time_values():
     assert len(g(X, 2)) == 2 and len(g(X, n=3)) == 3
 
 
-@pytest.mark.parametrize("values", [(0.0, -0.0, 0, False), ((1,), (True,), (1.0,)), (complex(0, -0.0), 0j)], ids=str)
+class Pair(NamedTuple):
+    scale: object
+    shift: object = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    scale: object
+    note: object = dataclasses.field(default="", compare=False)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (0.0, -0.0, 0, False),
+        ((1,), (True,), (1.0,)),
+        (complex(0, -0.0), 0j),
+        (Pair(1), Pair(True), Pair(1.0), Pair((0.0,)), Pair((-0.0,))),
+        (Settings(1), Settings(1.0), Settings(Settings(0.0)), Settings(Settings(-0.0))),
+        (frozenset([1]), frozenset([True])),
+    ],
+    ids=str,
+)
 def test_static_arguments_that_are_equal_but_not_the_same_have_programs_of_their_own(values):
     traced = []
     f = phalanx.jit(lambda x, value: (traced.append(repr(value)), x)[1], static_argnums=1)
     for value in values * 3:
-        f(1.0, value)
+        f(1.0, copy.copy(value))
     assert traced == [*map(repr, values)]
 
 
@@ -240,7 +267,8 @@ def test_leaked_tracers_name_the_line_that_made_them():
         return x
 
     leak(X)
-    for use in (lambda v: v + 1, lambda v: phalanx.jit(lambda y: y + v)(X), bool):
+    uses = (lambda v: v + 1, lambda v: phalanx.jit(lambda y: y + v)(X), lambda v: v[0], lambda v: jnp.vstack(v), bool)
+    for use in uses:
         with pytest.raises(UnexpectedTracerError) as e:
             use(leaked[0])
         assert "since the tracing of leak has ended" in str(e.value)
@@ -253,6 +281,43 @@ def test_leaked_tracers_name_the_line_that_made_them():
         phalanx.vmap(lambda x: setattr(keeper, "kept", x))(X)
     with phalanx.checking_leaks():
         phalanx.jit(phalanx.vmap(phalanx.grad(lambda x: jnp.sin(x).sum() * 2)))(X)
+
+
+def test_a_tracer_in_another_thread_is_refused():
+    errors = []
+
+    def f(x):
+        def use():
+            with pytest.raises(UnexpectedTracerError) as e:
+                x[0]
+            errors.append(str(e.value))
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        return x + 1
+
+    assert phalanx.jit(f)(X).shape == X.shape
+    (text,) = errors
+    assert text.startswith(
+        "use of a leaked tracer: expected a value of the current computation, since the tracing of f goes on in another "
+        "thread, got f32[2,3] traced by f"
+    )
+
+
+def test_a_node_may_be_rebuilt_as_something_else_where_no_shardings_are_declared():
+    class Node:
+        pass
+
+    phalanx.tree_util.register_pytree_node(Node, lambda node: ((1.0,), None), lambda _, children: None)
+    assert phalanx.jit(lambda node: node)(Node()) is None
+    place = phalanx.sharding.SingleDeviceSharding(phalanx.devices()[0])
+    with pytest.raises(TreeError) as e:
+        phalanx.jit(lambda node: node, in_shardings=place)(Node())
+    assert str(e.value).split("in_shardings: ")[1] == (
+        "expected nodes that are rebuilt with as many leaves as they had, 1 in all, got 0 leaves.\n"
+        "  Fix: correct the functions that flatten and unflatten the node, or leave in_shardings out."
+    )
 
 
 def test_bad_results_are_named_by_path():

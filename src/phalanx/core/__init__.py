@@ -187,6 +187,7 @@ from phalanx.core.source_info import (
     split_source as split_source,
     user_stacklevel as user_stacklevel,
 )
+from phalanx.core.static_values import is_same_static as is_same_static
 from phalanx.core.tangent import (
     Linear as Linear,
     Zero as Zero,

@@ -233,15 +233,22 @@ class TracerIntegerConversionError(ConcretizationTypeError):
 
 @example("kept = []", "_ = phalanx.jit(kept.append)(1)", "kept[0] + 1", where="use of a leaked tracer")
 class UnexpectedTracerError(PhalanxError, TypeError):
-    """A traced value was used after its transformation had ended."""
+    """A traced value was used after its transformation had ended, or in another thread."""
 
     @classmethod
-    def of(cls, tracer: str, origin: str | None = None, *, function: str | None = None) -> Self:
-        """Build the error for a leaked tracer; `function` is the name of the transformed function."""
+    def of(cls, tracer: str, origin: str | None = None, *, function: str | None = None, has_ended: bool = True) -> Self:
+        """Build the error for a leaked tracer.
+
+        Args:
+          tracer, origin: the tracer, and the line that made it.
+          function: the name of the transformed function.
+          has_ended: whether its transformation has ended.
+        """
         source = f"the tracing of {function}" if function else "the transformation that made it"
         return cls(
             "use of a leaked tracer",
-            expected=f"a value of the current computation, since {source} has ended",
+            expected=f"a value of the current computation, since {source} "
+            + ("has ended" if has_ended else "goes on in another thread"),
             got=_describe(tracer, origin),
             fix="return the value from the transformed function instead of storing it in a global, an attribute or a "
             "closure; phalanx.checking_leaks() finds the line that stores it",

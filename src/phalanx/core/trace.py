@@ -251,8 +251,11 @@ traceback_filtering.guard_methods(
 
 
 def leak_error(tracer: Tracer) -> UnexpectedTracerError:
-    """The error for the use of a tracer whose trace has ended."""
-    return UnexpectedTracerError.of(tracer.describe(), tracer.origin(), function=tracer._trace.name or None)
+    """The error for the use of a tracer whose trace has ended, or goes on in another thread."""
+    trace = tracer._trace
+    return UnexpectedTracerError.of(
+        tracer.describe(), tracer.origin(), function=trace.name or None, has_ended=not trace.alive
+    )
 
 
 class WrappingTracer(Tracer):

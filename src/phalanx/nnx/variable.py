@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from phalanx.core import ArgumentError, Trace, Tracer, current_scope, source_info, state
+from phalanx.core import ArgumentError, Trace, Tracer, current_scope, is_same_static, source_info, state
 from phalanx.engine.traceback_filtering import api_boundary
 from phalanx.nnx.sharding.logical_axis_rules import shard_by_names
 from phalanx.nnx.trace_level import check_trace_level, ended_trace_error, structure_version
@@ -40,8 +40,7 @@ SHARDING_KEYS = ("out_sharding", "sharding", "sharding_names")
 class Static:
     """A value in the static part of a pytree, with equality that is safe for cache keys.
 
-    Two values are equal if they have the same type and compare equal, since `1 == True` must not share a compiled
-    program. Unhashable values are compared by identity; their hash is their address.
+    Two values are equal if they give the same program, as static arguments do: `1` and `True` do not. Unhashable values are compared by identity; their hash is their address.
     """
 
     __slots__ = ("_hash", "value")
@@ -60,7 +59,7 @@ class Static:
         if type(other) is not Static or self._hash != other._hash:
             return False
         a, b = self.value, other.value
-        return a is b or (type(a) is type(b) and self._hash != id(a) and bool(a == b))
+        return a is b or (self._hash != id(a) and is_same_static(a, b))
 
     def __reduce__(self) -> tuple:
         return Static, (self.value,)  # hashes of text and addresses differ between processes

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from phalanx.core import current_scope, state, trace_to_jaxpr
+from phalanx.core import current_scope, is_same_static, state, trace_to_jaxpr
 from phalanx.engine import Cache, hide_frames, mark_api_boundary
 from phalanx.runtime.array import Array, ArrayType
 from phalanx.runtime.compiled_program import CompiledCall, compile_call, explain_failure
@@ -172,23 +172,10 @@ class Static:
         return hash(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Static and (self.value is other.value or _is_same(self.value, other.value))
+        return type(other) is Static and (self.value is other.value or is_same_static(self.value, other.value))
 
     def __repr__(self) -> str:
         return repr(self.value)
-
-
-# The types whose values are equal although programs with them differ, and the reverse: 0.0 == -0.0, and NaN != NaN.
-_FLOATS = frozenset({float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128})
-
-
-def _is_same(x: Any, y: Any) -> bool:
-    """Whether two static values give the same program, also inside tuples: 1 and True do not."""
-    if type(x) is not type(y):
-        return False
-    if type(x) is tuple:
-        return len(x) == len(y) and all(map(_is_same, x, y))
-    return repr(x) == repr(y) if type(x) in _FLOATS else x == y
 
 
 def _leaf_type(x: Any) -> ArrayType | Static:

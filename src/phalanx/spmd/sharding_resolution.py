@@ -19,6 +19,7 @@ from phalanx.core import (
     ShapedArray,
     ShardingError,
     Tracer,
+    TreeError,
     cached_on_jaxpr,
     get_aval,
     physical_aval,
@@ -70,7 +71,7 @@ def resolve_prefix_shardings(spec: PyTree, tree: PyTree, what: str, *, may_be_au
     return tuple(flat)
 
 
-def broadcast_declared_shardings(options: dict, which: str, tree: PyTree, what: str) -> tuple:
+def broadcast_declared_shardings(options: dict, which: str, tree: PyTree, what: str, count: int) -> tuple:
     """Broadcast the option `which` ("in_shardings" or "out_shardings") of `jit` to the leaves of a tree.
 
     Args:
@@ -79,12 +80,26 @@ def broadcast_declared_shardings(options: dict, which: str, tree: PyTree, what: 
       which: the name of the option.
       tree: the arguments or results.
       what: description of the compiled function for error messages, such as "jit of f at file:line".
+      count: the number of leaves that were taken from the nodes that `tree` rebuilds.
+
+    Raises:
+      TreeError: shardings are declared, and `tree` has more or fewer leaves, by a mistake of a node.
     """
     given, mesh = options[which], state.context.mesh
     if options.get("none_replicates") and mesh is not None and not mesh.empty:
         given = tree_map(lambda s: PartitionSpec() if s is None else s, given, is_leaf=lambda s: s is None)
     where = f"{what}, {options.get('spelling', {}).get(which, which)}"
-    return resolve_prefix_shardings(given, tree, where, may_be_auto=True)
+    if given is UNSPECIFIED:
+        return (None,) * count
+    found = resolve_prefix_shardings(given, tree, where, may_be_auto=True)
+    if len(found) != count:
+        raise TreeError(
+            where,
+            expected=f"nodes that are rebuilt with as many leaves as they had, {count} in all",
+            got=f"{len(found)} leaves",
+            fix=f"correct the functions that flatten and unflatten the node, or leave {which} out",
+        )
+    return found
 
 
 def declared_layouts(options: dict, args: tuple, kwargs: dict, out: PyTree, what: str) -> tuple[tuple, tuple] | None:
@@ -143,8 +158,9 @@ def flatten_in_shardings(options: dict, call: CallArguments, args: tuple, kwargs
                 got="a keyword argument",
                 fix=f"pass {named[0]} by position, or place it with device_put and leave {spelled} out",
             )
-    found = broadcast_declared_shardings(options, "in_shardings", args, call.signature.what)
-    return (*found, *([given if is_for_all else None] * len(tree_leaves(kwargs))))
+    named = len(tree_leaves(kwargs))
+    found = broadcast_declared_shardings(options, "in_shardings", args, call.signature.what, len(call.leaves) - named)
+    return (*found, *([given if is_for_all else None] * named))
 
 
 def apply_in_shardings(avals: Sequence[ShapedArray], call: CallArguments, options: dict, name: str) -> tuple:
@@ -179,7 +195,7 @@ def reshard_results(leaves: Sequence[Any], tree: PyTree, options: dict, what: st
     """Reshard the results of a function whose `out_shardings` are over Explicit axes."""
     if options["out_shardings"] is UNSPECIFIED or options["out_shardings"] is None:
         return list(leaves)
-    shardings = broadcast_declared_shardings(options, "out_shardings", tree_map(get_aval, tree), what)
+    shardings = broadcast_declared_shardings(options, "out_shardings", tree_map(get_aval, tree), what, len(leaves))
     return [
         reshard_p(x, sharding=s) if isinstance(s, Sharding) and s.type_sharding(get_aval(x).ndim) is not None else x
         for x, s in zip(leaves, shardings, strict=True)

@@ -151,9 +151,12 @@ class Traced:
         keeps = getattr(fun, "keeps", None)  # `nnx` keeps the buffers of variables that are not written
         if donated and keeps is not None:
             donated -= keeps(call, self.out_tree)
+        num_results = len(self.program.out_avals)
         return Options(
             in_shardings=flatten_in_shardings(settings, call, *call.dynamic(), self.fun_name),
-            out_shardings=broadcast_declared_shardings(settings, "out_shardings", out, call.signature.what),
+            out_shardings=broadcast_declared_shardings(
+                settings, "out_shardings", out, call.signature.what, num_results
+            ),
             donated=tuple(i in donated for i in range(len(call.leaves))),
             inline=settings["inline"],
             keep_unused=settings["keep_unused"],

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phalanx import lax
-from phalanx.core import state
+from phalanx.core import Tracer, state
 from phalanx.engine.cache import Cache
 from phalanx.numpy.indexing.index_expression import (
     HostIntegers,
@@ -147,8 +147,9 @@ class ViewPlan(ReadPlan):
 
     def __call__(self, x: Array, arrays: list) -> Any:
         view = self.view
-        # Under tracing, the operations of the view are recorded; the shared program below is for eager reads.
-        if state.trace is not None:
+        # Under tracing, the operations of the view are recorded; the shared program below is for eager reads. The
+        # operations refuse a tracer that has leaked.
+        if state.trace is not None or isinstance(x, Tracer):
             return self.read(x, arrays)
         if self.window is not None:
             # A dynamic slice of a sharded array would gather it; a static one may select exactly one shard.
