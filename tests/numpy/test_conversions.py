@@ -8,7 +8,7 @@ import pytest
 import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
-from phalanx.errors import DTypeError
+from phalanx.errors import ConversionError, DTypeError
 from phalanx.scipy.special import gammaln
 
 Z = np.array([1 + 2j], np.complex64)
@@ -149,3 +149,32 @@ def test_round_of_python_gives_integers_unless_digits_are_asked_for():
     assert round(x, 0).dtype == jnp.float32
     np.testing.assert_allclose(round(x, 1), [2.5, -1.3], rtol=1e-6)
     assert phalanx.jit(round)(x).dtype == jnp.int32
+
+
+_MASKED = np.ma.array([1.0, 2.0], mask=[False, True])
+USES = {
+    "asarray": jnp.asarray,
+    "array": lambda x: jnp.array([x, x], "float32"),
+    "sin": jnp.sin,
+    "add": lambda x: jnp.ones(2) + x,
+    "scan": lambda x: lax.scan(lambda carry, y: (carry, y), 0.0, x),
+    "device_put": phalanx.device_put,
+    "jit": phalanx.jit(lambda x: x),
+    "constant": lambda x: phalanx.jit(lambda y: x + y)(1.0),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_masked_arrays_are_refused(use):
+    for _ in range(3):  # also where a call with the same type has been compiled
+        use(np.array([1.0, 2.0]))
+        with pytest.raises(
+            ConversionError, match="expected data without a mask, got a masked array, MaskedArray of shape"
+        ):
+            use(_MASKED)
+
+
+@pytest.mark.parametrize("data", [{1, 2}, frozenset([1]), {1: 2}, {1: 2}.keys()], ids=repr)
+def test_data_without_an_order_make_no_array(data):
+    with pytest.raises(ConversionError, match="^array, argument object: expected numbers, or nested sequences of them"):
+        jnp.asarray(data)

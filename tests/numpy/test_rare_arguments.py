@@ -15,6 +15,11 @@ _I = np.array([2, -3, 2, 5], np.int32)
 
 GIVEN = {
     "jnp.expand_dims(np.arange(2), range(2)).shape": (1, 1, 2),
+    "jnp.roll(np.arange(3), True)": [2, 0, 1],
+    "jnp.arange(np.uint8(7), np.uint8(1), -2)": [7, 5, 3],
+    "jnp.arange(250, 260, 3, dtype='uint8')": [250, 253, 0, 3],
+    "jnp.bincount(np.arange(2), minlength=np.array(3))": [1, 1, 0],
+    "jnp.mask_indices(np.array(2), jnp.triu)[1]": [0, 1, 1],
     "jnp.sum(np.ones((2, 3)), axis=range(2))": 6,
     "jnp.broadcast_to(np.float32(2), deque([2]))": [2, 2],
     "jnp.shape(None)": (),

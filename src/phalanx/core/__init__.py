@@ -11,6 +11,7 @@ from phalanx.core.aval import (
     ShapedArray as ShapedArray,
     ShapeDtypeStruct as ShapeDtypeStruct,
     as_shape_struct as as_shape_struct,
+    check_is_unmasked as check_is_unmasked,
     format_sharded_shape as format_sharded_shape,
     get_aval as get_aval,
     get_aval_of_argument as get_aval_of_argument,

@@ -557,7 +557,19 @@ def check_host_dtype(x: Any) -> Any:
             got=f"a NumPy array of dtype {x.dtype}",
             fix="convert it with .astype, or keep it outside the traced function",
         )
+    check_is_unmasked(x)
     return x.dtype
+
+
+def check_is_unmasked(x: Any) -> None:
+    """Refuse a masked array of NumPy, whose mask would be lost."""
+    if type(x) is not np.ndarray and isinstance(x, np.ndarray) and hasattr(x, "mask"):
+        raise ConversionError(
+            "argument",
+            expected="data without a mask",
+            got=f"a masked array, {type(x).__name__} of shape {x.shape}",
+            fix="fill in its masked elements with .filled(value), or pass x.data and x.mask as two arrays",
+        )
 
 
 def physical_aval(aval: ShapedArray) -> ShapedArray:

@@ -40,7 +40,8 @@ SHARDING_KEYS = ("out_sharding", "sharding", "sharding_names")
 class Static:
     """A value in the static part of a pytree, with equality that is safe for cache keys.
 
-    Two values are equal if they give the same program, as static arguments do: `1` and `True` do not. Unhashable values are compared by identity; their hash is their address.
+    Two values are equal if they give the same program, as static arguments do: `1` and `True` do not. Unhashable values
+    are compared by identity; their hash is their address.
     """
 
     __slots__ = ("_hash", "value")

@@ -158,9 +158,11 @@ def flatten_in_shardings(options: dict, call: CallArguments, args: tuple, kwargs
                 got="a keyword argument",
                 fix=f"pass {named[0]} by position, or place it with device_put and leave {spelled} out",
             )
-    named = len(tree_leaves(kwargs))
-    found = broadcast_declared_shardings(options, "in_shardings", args, call.signature.what, len(call.leaves) - named)
-    return (*found, *([given if is_for_all else None] * named))
+    num_named = len(tree_leaves(kwargs))
+    found = broadcast_declared_shardings(
+        options, "in_shardings", args, call.signature.what, len(call.leaves) - num_named
+    )
+    return (*found, *([given if is_for_all else None] * num_named))
 
 
 def apply_in_shardings(avals: Sequence[ShapedArray], call: CallArguments, options: dict, name: str) -> tuple:

@@ -7,6 +7,7 @@ implements the `device` arguments, and `iota` serve `ranges` too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from phalanx.core import (
     ShapeError,
     Tracer,
     WrappingTracer,
+    check_is_unmasked,
     dtypes,
     host_scalar,
     promotion,
@@ -115,8 +117,9 @@ def _from_host(x: Array, dtype: np.dtype) -> Any:
     elif hasattr(x, "__dlpack__") and not _is_array_like(x):
         return from_dlpack(x) if dtype is None else cast(from_dlpack(x), dtype)
     elif _is_array_like(x) or isinstance(x, memoryview | bytes | bytearray | bool | int | float | complex):
+        check_is_unmasked(x)
         value = np.asarray(x)
-    elif hasattr(x, "__iter__") and not isinstance(x, str):
+    elif hasattr(x, "__iter__") and not isinstance(x, str | Set | Mapping):
         return _from_host(list(x), dtype)
     else:
         raise _not_numeric(x)
@@ -143,6 +146,9 @@ def _cast_host_data(x: Any, value: np.ndarray, dtype: np.dtype) -> Any:
 def _from_sequence(x: Array, dtype: np.dtype) -> tuple[np.ndarray, Any]:
     """The value of nested sequences, and its dtype: the default dtype of a kind if all are Python scalars."""
     value, weak = np.array(x), _is_weak(x)
+    if not weak:
+        for element in tree_leaves(x):
+            check_is_unmasked(element)
     # Python integers beyond 64 bits make an array of objects.
     kind = "i" if weak and value.dtype.kind == "O" else value.dtype.kind
     if kind not in "biufcV":

@@ -168,7 +168,8 @@ def _symbolic_range(start: Any, stop: ArrayLike | None, step: ArrayLike | None, 
 
 def _progression(size: int, start: Any, step: ArrayLike | None, dtype: np.dtype) -> Any:
     x = lax.iota(dtype, size)
-    x = lax.mul_p(x, dtype.type(step)) if step != 1 else x
+    # Unsigned integers count down by wrapping.
+    x = lax.mul_p(x, np.asarray(step).astype(dtype)[()]) if step != 1 else x
     return lax.add_p(x, dtype.type(start)) if start != 0 else x
 
 

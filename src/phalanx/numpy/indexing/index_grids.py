@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -199,6 +200,7 @@ def mask_indices(n: int, mask_func: Callable[..., ArrayLike], k: int = 0, *, siz
       >>> [i.tolist() for i in jnp.mask_indices(2, jnp.triu)]
       [[0, 0, 1], [0, 1, 1]]
     """
+    n = n if is_symbolic(n) else operator.index(n)
     return nonzero(mask_func(lax.full((n, n), 1, np.dtype(np.float32)), k), size=size)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -19,7 +20,7 @@ from phalanx.numpy.reductions.array_reductions import max, min, sum
 from phalanx.numpy.shapes.joining import stack
 from phalanx.numpy.sorting.sort_and_search import searchsorted
 from phalanx.runtime.eager_jit import eager_jit
-from phalanx.symbolic import static_size
+from phalanx.symbolic import is_symbolic, static_size
 from phalanx.typing import Array, ArrayLike, ShardingLike
 
 Bins: TypeAlias = int | ArrayLike
@@ -75,7 +76,8 @@ def bincount(
     if out_sharding is not None and weights is None:
         # Sharded as `x`, so that each device may count its own elements and keep the counts as its term.
         weights = lax.full_like(x, 1, dtypes.canonicalize_dtype(np.int64))
-    count = lambda x, *given: _bincount(x, given[0] if given else None, builtins.max(length, minlength))
+    size = builtins.max(length, minlength if is_symbolic(minlength) else operator.index(minlength))
+    count = lambda x, *given: _bincount(x, given[0] if given else None, size)
     return call_with_out_sharding(
         count, (x,) if weights is None else (x, weights), out_sharding, "bincount, out_sharding"
     )

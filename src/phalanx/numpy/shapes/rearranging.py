@@ -180,7 +180,7 @@ def _roll_one(a: Array, shift: ArrayLike | Sequence[int], axis: int) -> Any:
             fix="pass one integer, or a vector of one for each axis",
         )
     # A traced shift is a dynamic slice of the array joined with itself.
-    shift = widen_indices(shift, n)
+    shift = widen_indices(cast(shift, np.int32) if shift.dtype == bool else shift, n)
     size = cast(n, shift.dtype)
     start = lax.rem(lax.sub(size, lax.rem(shift, size)), size)
     return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, n, axis)
