@@ -157,3 +157,13 @@ def test_windows_in_inner_functions_exchange_their_borders_only(name, rows):
     nested = phalanx.jit(lambda x: inner(inner(2 * x)[:, :5]))
     np.testing.assert_array_equal(phalanx.jit(nested)(x), window(window(2 * np.ones((rows, 6), np.float32))[:, :5]))
     assert collectives(lambda x: nested(x), x).bytes == 2 * (6 + 5) * 4  # a row to each neighbour
+
+
+def test_fewer_elements_than_devices_are_spread_without_a_replica_of_their_result():
+    x = phalanx.device_put(np.arange(48, dtype=np.float32).reshape(16, 3), NamedSharding(auto_mesh((8,), "x"), P("x")))
+    every_fourth = phalanx.grad(lambda x: (x[::4] ** 2).sum())
+    np.testing.assert_array_equal(phalanx.jit(every_fourth)(x), every_fourth(np.asarray(x)))
+    assert collectives(every_fourth, x).bytes == 5 * 12  # 348 where XLA resharded each step by way of a replica
+    scanned = phalanx.jit(lambda x: lax.associative_scan(jnp.add, x))
+    np.testing.assert_array_equal(scanned(x), np.cumsum(np.asarray(x), 0))
+    assert collectives(scanned, x).bytes == 33 * 12

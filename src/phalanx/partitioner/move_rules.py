@@ -10,6 +10,7 @@ from phalanx.core import Primitive, ShapedArray
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.shape.reshape import reshape_p
 from phalanx.lax.windows.window_shape import crop_negative_padding
+from phalanx.partitioner.dim_sharding import replicate_dims, trace_dim_sharding
 from phalanx.partitioner.move_lowering import DimGroup, Move
 from phalanx.partitioner.move_plans import emit_move
 from phalanx.partitioner.move_schedule import Run
@@ -144,8 +145,15 @@ def _interleave(ctx: LoweringContext, x: ir.Value, value: ir.Value, interior: Se
     added = [n for count in interior for n in (0, count)]
     padded = aval.with_shape(tuple([n + more for n, more in zip(singled, added, strict=True)]))
     shape = tuple([n * (count + 1) for n, count in zip(aval.shape, interior, strict=True)])
+    few = []
+    if not ctx.module.has_uneven:
+        # Shardy would divide few elements and their padding together, which XLA reshards by way of a replica, too.
+        found = [trace_dim_sharding(ctx.module, x, d) if count else None for d, count in enumerate(interior)]
+        few = [d for d, s in enumerate(found) if s is not None and aval.shape[d] < s.parts]
+        x = replicate_dims(ctx, x, few)
     x = ctx.reshape(x, aval.with_shape(tuple(singled)))
     x = ctx.pad(x, value, [0] * len(added), added, [0] * len(added), padded)
+    x = replicate_dims(ctx, x, [i for d in few for i in (2 * d, 2 * d + 1)])
     # An equation of its own, to which the rule of `reshape` is applied.
     (x,) = ctx.inline(lambda v: reshape_p(v, shape=shape), x, avals=[padded])
     return x, shape
