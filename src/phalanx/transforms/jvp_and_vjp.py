@@ -270,7 +270,7 @@ def finalize_tangent(t: ArrayLike | Zero, primal: ShapedArray) -> Any:
     if want.dtype == dtypes.float0:
         return np.zeros(want.shape, want.dtype)
     t = instantiate(t)
-    if isinstance(t, Array | Tracer) and t.weak_type == primal.weak_type:
+    if isinstance(t, (Array, Tracer)) and t.weak_type == primal.weak_type:
         return t
     return vector_space.as_type(t, want.dtype, primal.weak_type)
 

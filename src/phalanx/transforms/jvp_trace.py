@@ -48,7 +48,7 @@ class JVPTracer(WrappingTracer):
         self.primal = primal
         self.tangent = tangent
         if type(primal) is Array:
-            self._made = current_traceback()
+            self._made = state.source or current_traceback()
 
     wrapped = property(lambda self: self.primal)
 
@@ -104,11 +104,15 @@ class JVPTrace(Trace):
                 primals.append(x)
                 tangents.append(None)
                 constant = True
-        before = state.trace
+        before, source = state.trace, state.source
         state.trace = self.parent
         try:
             if not active:
                 return primitive(*args, **params)
+            # The operations of a rule share the source of the operation. The rules of call-like primitives also run
+            # functions of users, such as custom rules, whose operations have sources of their own.
+            if source is None and not primitive.call_like:
+                state.source = current_traceback()
             if constant:
                 tangents = [Zero.like(p) if t is None else t for p, t in zip(primals, tangents)]
             # A call-like primitive linearizes its jaxpr once, instead of recording a derivative that computes the
@@ -117,11 +121,11 @@ class JVPTrace(Trace):
                 y, y_dot = primitive.linearize(self.parent, primals, tangents, params)
             else:
                 y, y_dot = primitive.jvp(primals, tangents, **params)
+            if primitive.multiple:
+                return [self.pair(v, t) for v, t in zip(y, y_dot, strict=True)]
+            return y if type(y_dot) is Zero else JVPTracer(self, y, y_dot)
         finally:
-            state.trace = before
-        if primitive.multiple:
-            return [self.pair(v, t) for v, t in zip(y, y_dot, strict=True)]
-        return y if type(y_dot) is Zero else JVPTracer(self, y, y_dot)
+            state.trace, state.source = before, source
 
     def pair(self, primal: ArrayLike, tangent: ArrayLike | Tracer | Zero) -> Any:
         """A tracer for a primal and its tangent; the primal itself where the tangent is zero."""

@@ -77,10 +77,10 @@ class BroadcastInDim(Primitive, name="broadcast_in_dim"):
 
     def transpose(self, y_bar: Array, x: Array, *, shape: tuple, dims: tuple) -> tuple:
         # The cotangent is summed over new dimensions and over repeated dimensions of size 1; the latter are restored.
-        ones = [d for d, n in zip(dims, x.shape, strict=True) if n != shape[d]]
-        summed = tuple(d for d in range(len(shape)) if d not in dims or d in ones)
-        if not summed:
+        ones = [d for d, n in zip(dims, x.shape) if n != shape[d]]
+        if not ones and len(dims) == len(shape):
             return (y_bar,)
+        summed = tuple([d for d in range(len(shape)) if d not in dims or d in ones])
         # Each of the two primitives is the other's transpose: the registry keeps their files from importing each other.
         x_bar = registry["reduce_sum"](y_bar, dims=summed)
         if ones:
