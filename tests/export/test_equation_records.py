@@ -78,12 +78,15 @@ COMPETING = {
     "igamma": lax.igamma,
     "select": lambda x, y: jnp.where(y > 0, x, y),
     "stack": lambda x, y: jnp.stack([x, y]),
+    "concatenate": lambda x, y: jnp.concatenate([x, y], 1),
+    "sort": lambda x, y: lax.sort((x, y), dimension=0, num_keys=2)[1],
 }
 
 
 @pytest.mark.parametrize("name", COMPETING)
 def test_operands_that_compete_for_axes_are_resharded_as_often_as_by_a_fresh_compile(name):
-    function, x, y = COMPETING[name], np.abs(values(10)) + 1, np.abs(values(10)) + 2
+    function = COMPETING[name]
+    x, y = np.abs(np.random.default_rng(0).normal(size=(2, 17, 17)).astype("f4")) + 1
     specs = P("data"), P(None, "data")
     exported = export.export(phalanx.jit(function, in_shardings=tuple([NamedSharding(FOUR, s) for s in specs])))(x, y)
     found = deserialize(exported.serialize())

@@ -12,8 +12,8 @@ import pytest
 
 import phalanx
 import phalanx.numpy as jnp
-from phalanx import export, lax, random
-from phalanx.export import DisabledSafetyCheck, deserialize
+from phalanx import export, lax, nnx, optim, random
+from phalanx.export import DisabledSafetyCheck, deserialize, tree_serialization
 
 F32 = np.dtype("float32")
 X = np.arange(12, dtype="f4").reshape(3, 4) / 10
@@ -181,10 +181,49 @@ def test_serializing_an_unregistered_container_is_an_error():
         ValueError,
         "serialize, structure of the arguments or results: expected tuples, lists, dicts and registered containers, "
         f"got a {__name__}.Unregistered.\n"
-        "  Fix: register it with phalanx.export.register_pytree_node_serialization, or, if it is a named tuple, with "
-        "register_namedtuple_serialization.",
+        "  Fix: call phalanx.export.register_namedtuple_serialization(Unregistered, "
+        "serialized_name='tests.Unregistered') here, and where the artifact is read.",
     ):
         found.serialize()
+
+
+def test_the_fix_for_an_unregistered_container_is_the_call_for_its_kind():
+    class Plain:
+        x = X
+
+    phalanx.tree.register_pytree_node(Plain, lambda plain: ((plain.x,), None), lambda _, xs: Plain())
+    state = nnx.state(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+    for container, fix in (
+        (Plain(), "register_pytree_node_serialization(Plain, serialized_name='tests.Plain', serialize_auxdata="),
+        (state, "pass the values as dicts, phalanx.nnx.to_pure_dict(phalanx.nnx.state(module))"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(fix)):
+            export.export(phalanx.jit(lambda t: phalanx.tree.leaves(t)))(container).serialize()
+    export.export(phalanx.jit(lambda t: phalanx.tree.leaves(t)))(nnx.to_pure_dict(state)).serialize()
+
+
+@pytest.mark.parametrize(
+    "tx",
+    [
+        optim.adamw(1e-2),
+        optim.sgd(1e-2, momentum=0.9),
+        optim.MultiSteps(optim.adafactor(1e-2), 2).gradient_transformation(),
+        optim.chain(optim.clip_by_global_norm(1.0), optim.masked(optim.lion(1e-3), {"w": True, "b": False})),
+    ],
+)
+def test_states_of_optimizers_round_trip_also_where_optim_is_not_imported(tx, monkeypatch):
+    params = {"w": X, "b": Y}
+    update = phalanx.jit(lambda grads, state, params: tx.update(grads, state, params))
+    args = params, tx.init(params), params
+    blob = export.export(update)(*args).serialize()
+    for table in ("_by_type", "_by_name"):
+        known = getattr(tree_serialization, table)
+        others = {key: kind for key, kind in known.items() if not kind.name.startswith("phalanx.optim.")}
+        monkeypatch.setattr(tree_serialization, table, others)
+    got, wanted = deserialize(blob).call(*args), update(*args)
+    assert phalanx.tree.structure(got) == phalanx.tree.structure(wanted)
+    for x, y in zip(*map(phalanx.tree.leaves, (got, wanted)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6)
 
 
 MISUSES = {

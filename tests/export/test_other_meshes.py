@@ -11,7 +11,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import export, lax, random
 from phalanx.export import deserialize
-from phalanx.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P
+from phalanx.sharding import AbstractMesh, AxisType, GSPMDSharding, Mesh, NamedSharding, PartitionSpec as P
 from phalanx.testing import collectives
 
 X = np.linspace(-1, 1, 128, dtype="f4").reshape(16, 8)
@@ -374,6 +374,30 @@ def test_a_program_over_two_meshes_says_which_line_names_the_second():
             "  Fix: place the arguments with device_put(x, NamedSharding(mesh, spec)) on such a mesh, or export the "
             "function again with shardings over one mesh."
         )
+
+
+def test_a_sharding_without_axes_is_named_where_it_fixes_the_devices():
+    mesh = auto_mesh((4,), ("data",), devices=phalanx.devices()[:4])
+    tiles = GSPMDSharding(phalanx.devices()[:4], on_data(mesh)._to_xla_hlo_sharding(2))
+    eight = phalanx.device_put(X, on_data(auto_mesh((8,), ("data",))))
+    constrained = phalanx.jit(lambda x: lax.with_sharding_constraint(x + 1, tiles))
+    for program, arg, named in (
+        (constrained, phalanx.device_put(X, on_data(mesh)), "sharding_constraint at test_other_meshes.py:LINE"),
+        (phalanx.jit(lambda x: x + 1), phalanx.device_put(X, tiles), "the sharding of argument x"),
+    ):
+        found = deserialize(export.export(program)(arg).serialize())
+        assert f"as it was exported for, since {named} names no axes of a mesh" in refusal(found.call, eight)
+
+
+def test_an_export_names_the_line_of_a_mesh_of_another_size():
+    eight = AbstractMesh((8,), ("data",))
+    for function in (
+        lambda x: lax.with_sharding_constraint(x, on_data(eight)),
+        lambda x: phalanx.shard_map(lambda x: x, mesh=eight, in_specs=P("data"), out_specs=P("data"))(x),
+    ):
+        line = function.__code__.co_firstlineno
+        with pytest.raises(phalanx.errors.ShardingError, match=rf"at .*test_other_meshes.py:{line}.*: expected"):
+            export.export(phalanx.jit(function, in_shardings=on_data(MESH)))(X)
 
 
 @pytest.mark.parametrize("inner", ["shard_map", "constraint"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import numpy as np
 import pytest
 from tests.meshes import auto_mesh
@@ -168,10 +171,10 @@ def test_a_constraint_that_does_not_fit_is_an_error(mesh):
         jit(lambda x: device_put(x, sharding))(values(8))
     small = NamedSharding(auto_mesh((2,), ("z",)), P("z"))
     x = device_put(values(8), NamedSharding(mesh, P("x")))
-    assert message(
-        lambda: jit(lambda x: with_sharding_constraint(x, small), in_shardings=NamedSharding(mesh, P("x")))(x)
-    ) == (
-        "with_sharding_constraint inside a compiled function: expected a sharding over the 8 devices that the program "
+    line = inspect.currentframe().f_lineno + 1
+    smaller = jit(lambda x: with_sharding_constraint(x, small), in_shardings=NamedSharding(mesh, P("x")))
+    assert re.sub(r", at .*?:(\d+)[^:]*:", r" at \1:", message(lambda: smaller(x))) == (
+        f"with_sharding_constraint inside a compiled function at {line}: expected a sharding over the 8 devices that the program "
         "runs on, got NamedSharding(mesh=Mesh('z': 2, axis_types=(Auto,)), spec=P('z',), memory_kind=device).\n"
         "  Fix: use the mesh of the arguments, or call device_put on the array before the call."
     )

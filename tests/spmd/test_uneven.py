@@ -397,6 +397,7 @@ ALIKE = {
     "flip and shift": lambda x: jnp.flip(x, 0)[::-1] + jnp.roll(x, 1, 0),
     "roll": lambda x: jnp.roll(x, -3, 0),
     "gradient of roll": phalanx.grad(lambda x: jnp.sin(jnp.roll(x, 1, 0)).sum()),
+    "hessian of a product with flip": lambda x: phalanx.hessian(lambda v: jnp.sin(v * v[::-1]).sum())(x[:, 0]),
     "trace": jnp.trace,
     "diagonal": jnp.diag,
     "reshape and back": lambda x: (x.reshape(-1) * 2).reshape(x.shape),

@@ -241,7 +241,7 @@ class CallExported(Primitive, name="call_exported", multiple=True):
             s is not None and not a.is_symbolic and s.padded_shape(a.shape) != a.shape
             for s, a in zip(placed, avals, strict=True)
         )
-        name, function_type = ctx.module.add_function(
+        name, function_type, expected = ctx.module.add_function(
             # The functions are linked once for each program and argument types, however often it is called.
             ("exported", exported, tuple(kept)),
             exported.fun_name,
@@ -264,7 +264,9 @@ class CallExported(Primitive, name="call_exported", multiple=True):
         ins = convert_values(ins, function_type.inputs)
         results = func.CallOp(function_type.results, ir.FlatSymbolRefAttr.get(name), ins).results
         results = convert_values(results, [ctx.type(a) for a in outs])
-        for x, stored in zip(results, exported.out_shardings, strict=True):
+        for x, stored, sharding in zip(results, exported.out_shardings, expected, strict=True):
+            if sharding is not None:
+                ctx.module.inferred_shardings[x] = sharding
             if mesh is not None and isinstance(stored, NamedSharding) and stored.unreduced_over:
                 # The function states that they are terms. To state another sharding first would add them up.
                 ctx.module.typed_shardings[x] = with_devices(stored, mesh, sizes)

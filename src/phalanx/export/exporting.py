@@ -36,7 +36,7 @@ from phalanx.export.safety_checks import DisabledSafetyCheck, format_line
 from phalanx.export.type_serialization import StoredSharding, without_devices
 from phalanx.lax import full
 from phalanx.runtime import ArrayType, is_abstract, named_sharding, on_abstract_devices, on_devices
-from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding, use_mesh
+from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, use_mesh
 from phalanx.spmd import jit
 from phalanx.spmd.shard_map_primitive import shard_map_p
 from phalanx.spmd.sharding_resolution import resolve_shardings
@@ -288,8 +288,6 @@ def _find_mesh_axes(
       The axes of the one mesh that all shardings name, and what fixes their sizes; None if there is no such mesh. Then
       also the reason.
     """
-    if not declared:
-        return None, None
     equations = [eqn for jaxpr in iterate_jaxprs(program) for eqn in jaxpr.eqns]
     targets = [
         (s, f"{eqn.primitive.name} at {format_line(eqn.source)}")
@@ -298,6 +296,9 @@ def _find_mesh_axes(
         for s in find(**eqn.params)
     ]
     named = [(s, what) for s, what in (*stored, *targets) if s is not None]
+    if not declared:
+        unnamed = [what for s, what in named if not isinstance(s, NamedSharding | SingleDeviceSharding)]
+        return None, f"{unnamed[0]} names no axes of a mesh" if unnamed else None
     calls = [e for e in equations if e.primitive is call_exported_p and e.params["exported"].nr_devices > 1]
     fixed = {**sizes_read}
     for eqn in calls:

@@ -8,6 +8,7 @@ and `artifact_reader` call it.
 from __future__ import annotations
 
 import base64
+import importlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -180,14 +181,37 @@ def write_tree(structure: PyTreeDef) -> Any:
             if type(key) not in (str, int, bool):
                 raise _unwritable_error(f"a dict with the key {key!r}", "make the keys strings or ints")
         return ["dict", list(extra), *children]
+    if kind not in _by_type:
+        _register_optimizer_states()
     container = _by_type.get(kind)
     if container is None:
-        raise _unwritable_error(
-            f"a {kind.__module__}.{kind.__qualname__}",
-            "register it with phalanx.export.register_pytree_node_serialization, or, if it is a named tuple, with "
-            "register_namedtuple_serialization",
-        )
+        raise _unwritable_error(f"a {kind.__module__}.{kind.__qualname__}", _registration_of(kind))
     return ["node", container.name, base64.b64encode(container.write(extra)).decode(), *children]
+
+
+def _register_optimizer_states() -> None:
+    """Register the states of `phalanx.optim` by their public names, once an artifact has a container of another class.
+
+    This package is below `optim`, which need not be imported where an artifact is read.
+    """
+    optim = importlib.import_module("phalanx.optim")
+    for name in dir(optim):
+        kind = getattr(optim, name)
+        if isinstance(kind, type) and hasattr(kind, "_fields") and kind not in _by_type:
+            register_namedtuple_serialization(kind, serialized_name=f"phalanx.optim.{name}")
+
+
+def _registration_of(kind: type) -> str:
+    """What a user writes to register a class."""
+    package, name = kind.__module__.split(".")[0].strip("_"), kind.__name__
+    if kind.__module__.startswith("phalanx.nnx"):
+        return "pass the values as dicts, phalanx.nnx.to_pure_dict(phalanx.nnx.state(module))"
+    call = f"{name}, serialized_name={f'{package}.{name}'!r}"
+    if hasattr(kind, "_fields"):
+        call = f"register_namedtuple_serialization({call})"
+    else:
+        call = f"register_pytree_node_serialization({call}, serialize_auxdata=..., deserialize_auxdata=...)"
+    return f"call phalanx.export.{call} here, and where the artifact is read"
 
 
 def _unwritable_error(got: str, fix: str) -> TreeSerializationError:
@@ -233,6 +257,8 @@ def _read_node(data: Any) -> Any:
 
 
 def _read_container(name: str, auxdata: str, children: list[Any]) -> Any:
+    if name not in _by_name and name.startswith("phalanx.optim."):
+        _register_optimizer_states()
     container = _by_name.get(name)
     if container is None:
         raise ArtifactError(

@@ -10,7 +10,16 @@ import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from phalanx.core import ArgumentError, Identity, ShapedArray, ShardingError, get_aval, physical_aval, state
+from phalanx.core import (
+    ArgumentError,
+    Identity,
+    ShapedArray,
+    ShardingError,
+    format_source,
+    get_aval,
+    physical_aval,
+    state,
+)
 from phalanx.engine.mlir import ir
 from phalanx.lax.sharding.layout_constraint import layout_constraint_p
 from phalanx.runtime import (
@@ -349,7 +358,7 @@ def _check_partitions(ctx: LoweringContext, sharding: Sharding, where: str) -> N
     count = ctx.module.num_partitions
     if sharding.num_devices != count and not (count == 1 and sharding.is_fully_replicated):
         raise ShardingError(
-            f"{where} inside a compiled function",
+            f"{where} inside a compiled function, at {format_source(ctx.eqn.source)}",
             expected=f"a sharding over the {count} device{'s' if count > 1 else ''} that the program runs on",
             got=sharding,
             fix="use the mesh of the arguments, or call device_put on the array before the call",

@@ -81,7 +81,7 @@ def lower_linked(
     shardings: Sequence[Any],
     mesh: Mesh,
     read_equation: Callable[..., Eqn | None],
-) -> None:
+) -> list[NamedSharding | None]:
     """Lower the operations of a linked program again.
 
     Args:
@@ -91,6 +91,9 @@ def lower_linked(
       shardings: of its last arguments; None if unknown.
       mesh: the mesh that the constraints of the program refer to.
       read_equation: reads an equation from its text and the types of its operands and results.
+
+    Returns:
+      For each result the sharding that is expected of it; None if unknown.
     """
     records = {
         name: ir.StringAttr(f.attributes[EQUATION]).value for name, f in functions.items() if EQUATION in f.attributes
@@ -99,6 +102,12 @@ def lower_linked(
     for x, sharding in zip(list(block.arguments)[len(block.arguments) - len(shardings) :], shardings, strict=True):
         _state_sharding(ctx, x, sharding)
     _lower_block(ctx, block, _Linked(functions, records, mesh, read_equation))
+    return _returned_shardings(ctx, block)
+
+
+def _returned_shardings(ctx: LoweringContext, block: ir.Block) -> list[NamedSharding | None]:
+    *_, terminator = block.operations
+    return [ctx.module.inferred_shardings.get(x) for x in terminator.operands]
 
 
 def _state_sharding(ctx: LoweringContext, x: ir.Value, sharding: Any) -> None:
@@ -123,17 +132,23 @@ def _lower_block(outer: LoweringContext, block: ir.Block, linked: _Linked) -> No
             for region in op.regions:
                 _lower_block(ctx, region.blocks[0], linked)
         elif op.name == "func.call":
-            callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-            if callee in linked.records and _lower_recorded(ctx, op, linked.records[callee], linked.read_equation):
-                continue
-            function = linked.functions.pop(callee, None)
-            if function is not None:
-                (called,) = function.regions[0].blocks
-                for x, argument in zip(op.operands, called.arguments, strict=True):
-                    _pass_sharding(ctx, x, argument)
-                _lower_block(ctx, called, linked)
+            _lower_call(ctx, op, linked)
         elif op.name.startswith("stablehlo."):
             _lower_operation(ctx, op)
+
+
+def _lower_call(ctx: LoweringContext, op: ir.Operation, linked: _Linked) -> None:
+    callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    if callee in linked.records and _lower_recorded(ctx, op, linked.records[callee], linked.read_equation):
+        return
+    function = linked.functions.pop(callee, None)
+    if function is not None:
+        (called,) = function.regions[0].blocks
+        for x, argument in zip(op.operands, called.arguments, strict=True):
+            _pass_sharding(ctx, x, argument)
+        _lower_block(ctx, called, linked)
+        for y, sharding in zip(op.results, _returned_shardings(ctx, called), strict=True):
+            _state_inferred(ctx, y, sharding)
 
 
 def _pass_sharding(ctx: LoweringContext, x: ir.Value, argument: ir.Value) -> None:

@@ -251,7 +251,10 @@ def _plan_elementwise(ctx: LoweringContext, move: Move, aval: ShapedArray, parts
         again = move._replace(operands=((leaf, DimGroup(d)),), result=DimGroup(d))
         is_divided = find_dim_sharding(ctx.module, leaf, d) is not None
         moved = aval.with_shape(with_size(shape_of(leaf), d, aval.shape[group.dim]))
-        plan = plan_move(ctx, again, moved, is_inner=True) if is_divided else plan_direct(ctx, again, moved, parts)
+        if is_divided:
+            plan = plan_move(ctx, again, moved, is_inner=True)
+        else:  # what devices hold whole may be read from what it was moved from, which they hold as well
+            plan = plan_direct(ctx, read_through(again._replace(dtype=aval.dtype), ctx.module.moves), moved, parts)
         if plan is None:
             return None
         plans[leaf, d] = plan

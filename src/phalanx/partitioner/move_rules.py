@@ -31,7 +31,14 @@ def lower_rev(ctx: LoweringContext, primitive: Primitive, x: ir.Value, *, dims: 
         y = _emit_run(ctx, x, d, Run(0, n, 0, n - 1), aval, stride=-1) if is_constant_shape((n,)) else None
         x = x if y is None else y
         rest += [d] if y is None else []
-    return primitive.lower(ctx, x, dims=tuple(rest)) if rest else x
+    if not rest:
+        return x
+    y = primitive.lower(ctx, x, dims=tuple(rest))
+    if ctx.module.has_uneven and len(rest) == 1 and is_constant_shape(aval.shape):
+        # Reversed again, as in derivatives of a reversal, it is its operand, which devices may hold whole.
+        n, group = aval.shape[rest[0]], DimGroup(rest[0])
+        ctx.module.moves[y] = Move((Run(0, n, 0, n - 1),), -1, ((x, group),), group, dtype=aval.dtype)
+    return y
 
 
 def lower_slice(

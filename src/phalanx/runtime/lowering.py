@@ -71,8 +71,11 @@ class SpecialLowering(Protocol):
         shardings: Sequence[Any],
         mesh: Any,
         read_equation: Callable[..., Eqn | None],
-    ) -> None:
-        """Lower the functions of a linked program again, by name, for the shardings of its arguments."""
+    ) -> list[Any]:
+        """Lower the functions of a linked program again, by name, for the shardings of its arguments.
+
+        Returns the shardings that are expected of its results.
+        """
 
     def trace_dim_sharding(self, module: ModuleContext, x: ir.Value, dim: int) -> Any:
         """The sharding of the input dimension that a dimension of an emitted value is a part of, or None."""

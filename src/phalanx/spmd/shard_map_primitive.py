@@ -28,6 +28,7 @@ from phalanx.core import (
     Zero,
     effects as fx,
     fill_flagged,
+    format_source,
     get_aval,
     is_linear,
     join_tangents,
@@ -235,7 +236,7 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         count = module.num_partitions
         if mesh.size != count:
             raise ShardingError(
-                "lowering of a shard_map",
+                f"lowering of the shard_map at {format_source(ctx.eqn.source)}",
                 expected=f"a mesh of the {count} device{'s' if count > 1 else ''} of the program",
                 got=str(mesh),
                 fix="call the function under jit with arguments on its mesh, or pass the mesh of the program to "
