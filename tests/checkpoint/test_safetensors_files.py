@@ -1,6 +1,9 @@
 """Files of safetensors: what is written is read, by the package `safetensors`, too; damaged files are errors."""
 
 import json
+import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -118,3 +121,25 @@ def test_damaged_files_are_errors(tmp_path):
         file.write_bytes(bad)
         with pytest.raises(CheckpointError, match=r"x\.safetensors': expected a file of safetensors, got "):
             checkpoint.load(file)
+
+
+def test_a_save_removes_what_killed_processes_left_and_nothing_else(tmp_path):
+    file, others = tmp_path / "a.safetensors", (".a.safetensors.1.partial", ".b.safetensors.1.partial", "a.partial")
+    for name in others:
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, (0, time.time() - 7200))
+    (tmp_path / ".a.safetensors.2.partial").write_bytes(b"")  # which another process writes now
+    checkpoint.save_safetensors(file, {"x": np.arange(3)})
+    assert sorted(os.listdir(tmp_path)) == sorted([".a.safetensors.2.partial", "a.safetensors", *others[1:]])
+
+
+def test_threads_that_save_to_one_file_leave_one_of_their_trees(tmp_path):
+    file = tmp_path / "a.safetensors"
+    save = lambda i: [checkpoint.save_safetensors(file, {"x": np.full(200_000, i)}) for _ in range(5)]
+    threads = [threading.Thread(target=save, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert np.ptp(checkpoint.load(file)["x"]) == 0
+    assert os.listdir(tmp_path) == ["a.safetensors"]

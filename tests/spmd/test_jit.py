@@ -127,8 +127,8 @@ def test_static_arguments_that_are_equal_but_not_the_same_have_programs_of_their
 def test_nan_as_a_static_argument_is_traced_once():
     traced = []
     f = phalanx.jit(lambda x, value: (traced.append(value), x)[1], static_argnums=1)
-    for _ in range(3):
-        f(1.0, np.nan)
+    for value in [np.nan, float("nan"), float("nan")]:
+        f(1.0, value)
     assert len(traced) == 1
 
 

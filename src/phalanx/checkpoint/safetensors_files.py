@@ -8,9 +8,12 @@ Source: the format of https://huggingface.co/docs/safetensors.
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import math
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ _NAMES = {
 }  # fmt: skip
 _DTYPES = {_NAMES[dtype.name]: dtype for dtype in dtypes.supported if dtype.name in _NAMES}
 _LARGEST_HEADER = 100 << 20
+_ABANDONED_SECONDS = 3600.0  # A file to which nothing was written for so long belongs to a process that was killed.
 SUFFIX, _RESERVED = ".safetensors", "__metadata__"
 
 
@@ -103,8 +107,10 @@ def save_safetensors(path: str | os.PathLike[str], tree: PyTree, *, metadata: di
         header[name] = {"dtype": _NAMES[dtype.name], "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    # A name of its own, since other threads and machines may save to the same file.
+    unfinished = target.with_name(f".{target.name}.{os.urandom(8).hex()}.partial")
     with explain_os_errors(f"{where}, path", target):
+        _remove_abandoned(target)
         try:
             with open(unfinished, "wb") as file:
                 file.write(len(text).to_bytes(8, "little") + text)
@@ -117,6 +123,14 @@ def save_safetensors(path: str | os.PathLike[str], tree: PyTree, *, metadata: di
             unfinished.unlink(missing_ok=True)
         force_to_disk(target.parent)
     return target
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what processes left that were killed while they saved to a file."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+        with contextlib.suppress(OSError):  # Another process has removed or finished it.
+            if path.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
+                path.unlink()
 
 
 def _check_leaf(leaf: NamedLeaf, where: str) -> tuple[np.dtype, tuple[int, ...]]:

@@ -169,7 +169,8 @@ class Static:
         self.value = value
 
     def __hash__(self) -> int:
-        return hash(self.value)
+        value = self.value
+        return 0 if type(value) is float and value != value else hash(value)  # that of a NaN is its address
 
     def __eq__(self, other: object) -> bool:
         return type(other) is Static and (self.value is other.value or is_same_static(self.value, other.value))
