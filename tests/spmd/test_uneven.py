@@ -851,6 +851,18 @@ def test_dimensions_of_one_element_keep_their_sharding(mesh):
     np.testing.assert_allclose(gradient(w), 2 * values(16, 1))
 
 
+@pytest.mark.parametrize("rows", [10, 12])
+def test_updates_split_over_one_axis_of_two_are_scattered_where_they_are(rows):
+    # 8 divides neither number of rows, and 4 divides 12.
+    mesh = auto_mesh((4, 2), ("x", "y"))
+    tokens = np.random.default_rng(0).integers(0, 17, (rows, 3))
+    table = values(17, 6)
+    gradient = phalanx.jit(phalanx.grad(lambda table, tokens: jnp.sin(table[tokens]).sum()))
+    args = phalanx.device_put(table, NamedSharding(mesh, P())), phalanx.device_put(tokens, NamedSharding(mesh, P("x")))
+    np.testing.assert_allclose(gradient(*args), gradient(table, tokens), rtol=1e-5)
+    assert [(c.kind, c.bytes) for c in collectives(gradient, *args)] == [("all-reduce", table.nbytes)]
+
+
 def test_one_update_for_many_devices_is_scattered_once(mesh):
     index, update = (
         phalanx.device_put(v, NamedSharding(mesh, P("x"))) for v in (np.array([1]), np.full((1, 2), 5, np.float32))

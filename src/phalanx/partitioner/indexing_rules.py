@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import Primitive, ShapedArray, Var, dtypes, merge_lists
+from phalanx.core import Primitive, ShapedArray, Var, dtypes
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.indexing.dynamic_slice import emit_starts
 from phalanx.lax.indexing.gather import GatherScatterMode, largest_indexed_size, widen_indices
@@ -154,27 +154,44 @@ def _pad_updates(
     """Pad indices and updates along unbatched dimensions to a multiple of the number of devices.
 
     The added indices are out of bounds and the added updates are identity elements, so neither changes the result.
+    Where a dimension is split over some of the axes only, each shard is padded, so that no element changes device.
     """
     i_aval, u_aval = indices[1], updates[1]
+    count = ctx.module.num_partitions
     smallest = 1 if ctx.module.has_uneven else 2  # of the sizes that may be split
-    high = [
-        -n % ctx.module.num_partitions
-        if isinstance(n, int) and n >= smallest and d not in numbers.scatter_indices_batching_dims
-        else 0
-        for d, n in enumerate(i_aval.shape[:-1])
-    ]
-    is_window = [d in numbers.update_window_dims for d in range(u_aval.ndim)]
-    padded = []
-    for (x, aval), fill, pads in (
-        (indices, _INDEX_FILL, [*high, 0]),
-        (updates, identity, merge_lists(is_window, [0] * sum(is_window), high)),
-    ):
-        if any(pads):
-            none = [0] * aval.ndim
-            x = hlo.pad(x, ctx.constant(fill, ShapedArray((), aval.dtype)), none, pads, none)
-            aval = aval.with_shape(tuple([n + more for n, more in zip(aval.shape, pads, strict=True)]))
-        padded += [x, aval]
-    return tuple(padded)
+    scattered = [d for d in range(u_aval.ndim) if d not in numbers.update_window_dims]
+    for i, d in enumerate(scattered):
+        n = i_aval.shape[i]
+        if i in numbers.scatter_indices_batching_dims or not isinstance(n, int) or n < smallest or n % count == 0:
+            continue
+        places = (indices[0], i), (updates[0], d)
+        found = next((s for x, dim in places if (s := find_dim_sharding(ctx.module, x, dim)) is not None), None)
+        parts = 1 if found is None or count % found.parts else found.parts
+        indices = _pad_parts(ctx, *indices, i, parts, _INDEX_FILL)
+        updates = _pad_parts(ctx, *updates, d, parts, identity)
+    return *indices, *updates
+
+
+def _pad_parts(
+    ctx: LoweringContext, x: ir.Value, aval: ShapedArray, dim: int, parts: int, fill: ArrayLike
+) -> tuple[ir.Value, ShapedArray]:
+    """Pad each of the parts of a dimension, so that their sizes add up to a multiple of the number of devices."""
+    value, count = ctx.constant(fill, ShapedArray((), aval.dtype)), ctx.module.num_partitions
+    before, (n, *after) = aval.shape[:dim], aval.shape[dim:]
+    size, padded = -(-n // parts), -(-n // count) * count // parts
+
+    def extend(x: ir.Value, ndim: int, dim: int, more: int) -> ir.Value:
+        none, high = [0] * ndim, [more if d == dim else 0 for d in range(ndim)]
+        return hlo.pad(x, value, none, high, none) if more else x
+
+    if parts > 1 and padded > size:
+        x = extend(x, aval.ndim, dim, size * parts - n)
+        x = ctx.reshape(x, aval.with_shape((*before, parts, size, *after)))
+        x = extend(x, aval.ndim + 1, dim + 1, padded - size)
+        aval = aval.with_shape((*before, parts * padded, *after))
+        return ctx.reshape(x, aval), aval
+    aval = aval.with_shape((*before, parts * padded, *after))
+    return extend(x, aval.ndim, dim, parts * padded - n), aval
 
 
 def lower_dynamic_slice(
