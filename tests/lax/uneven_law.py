@@ -6,6 +6,7 @@ cases are compiled as one program, since compiling takes nearly all of the time.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -87,7 +88,8 @@ def allow(case: Case, placed: Sequence[Any], results: Sequence[Any], even: int) 
 
     A primitive that only moves elements may send the least that any program must, if that is more: for its gradient the
     same, in the other direction. Windows may send what they do at the even size, and then the results to their own
-    shards. For positions that the program computes no bound is known: two shards of each operand and result.
+    shards. Where the program computes the position of a slice, its elements may be on any device: each may receive it
+    along the dimensions that it is a part of, filled to equal shards.
     """
     if len({x.shape for x in (*placed, *results) if x.ndim}) == 1:
         return even
@@ -96,8 +98,10 @@ def allow(case: Case, placed: Sequence[Any], results: Sequence[Any], even: int) 
         return max(even, least) if case.primitive.name in MOVING else even + least
     if case.primitive.name not in AT_POSITIONS:
         return even
-    shards = [np.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in (*placed, *results)]
-    return even + 2 * int(sum(shards))
+    x, part = placed[0], placed[1] if case.primitive.name == "dynamic_update_slice" else results[0]
+    shard, padded = x.sharding.shard_shape(x.shape), part.sharding.padded_shape(part.shape)
+    sizes = [share if n == whole else m for n, whole, m, share in zip(part.shape, x.shape, padded, shard, strict=True)]
+    return even + (1 + bool(case.order)) * math.prod(sizes) * x.dtype.itemsize
 
 
 def find_sources(case: Case, numbers: Sequence[np.ndarray], results: Sequence[Any]) -> list[np.ndarray]:
@@ -113,7 +117,8 @@ def find_sources(case: Case, numbers: Sequence[np.ndarray], results: Sequence[An
             numbers[1][...] = 0  # each device has the value of the padding
         return list(apply(case, *map(jnp.asarray, numbers)))
     found = []
-    for x, y in zip(numbers, results, strict=False):
+    num_operands = len(numbers) // 2 if case.primitive.name == "reduce_window" else 1
+    for x, y in zip(numbers[:num_operands], results, strict=False):
         sources = np.zeros(y.shape, np.int32)
         at = []
         for d, n in enumerate(y.shape):

@@ -236,6 +236,16 @@ def uneven_moves():
     assert sent == 3 * 24 + 24, sent  # a shard, and a row
 
 
+def uneven_slices():
+    rows = NamedSharding(auto_mesh((8,), ("x",)), P("x"))
+    x = phalanx.ShapeDtypeStruct((17, 6), np.float32, sharding=rows)
+    start = phalanx.ShapeDtypeStruct((), np.int32)
+    cut = lambda x, i: lax.dynamic_slice_in_dim(x, i, 2)
+    write = lambda x, i: lax.dynamic_update_slice_in_dim(x, jnp.ones((2, 6), np.float32), i, 0)
+    sent = [collectives(f, x, start).bytes for f in (cut, write)]
+    assert sent == [2 * 24, 0], sent
+
+
 def shared_fill():
     window = (3, 1), (1, 1), "SAME"
 

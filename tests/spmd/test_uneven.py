@@ -565,6 +565,26 @@ def test_windows_over_any_mesh_have_the_values_of_one_device(data):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_slices_at_computed_positions_have_the_values_of_one_device(data):
+    sizes = data.draw(st.sampled_from([(5,), (8,), (2, 3), (4, 2)]))
+    mesh = auto_mesh(sizes, "xy"[: len(sizes)], devices=phalanx.devices()[: np.prod(sizes)])
+    shape = tuple(data.draw(st.integers(2, 19)) for _ in range(3))
+    part = tuple(data.draw(st.integers(1, n)) for n in shape)
+    starts = [np.int32(data.draw(st.integers(-n, n))) for n in shape]
+    spec = P(*data.draw(st.permutations([*mesh.axis_names, *[None] * (3 - len(sizes))])))
+
+    def function(x, u, starts):
+        cut, pull = phalanx.vjp(lambda x: lax.dynamic_slice(x, starts, part), x)
+        return cut, pull(jnp.sin(cut)), lax.dynamic_update_slice(x, u, starts)
+
+    x, u = values(*shape), -values(*part)
+    placed = phalanx.device_put(x, NamedSharding(mesh, spec))
+    for got, want in zip(phalanx.jit(function)(placed, u, starts), function(x, u, starts), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_moves_over_any_mesh_have_the_values_of_one_device(data):

@@ -10,11 +10,21 @@ import numpy as np
 
 from phalanx.core import Primitive, ShapedArray, Var, dtypes
 from phalanx.engine.mlir import hlo, ir
+from phalanx.lax.elementwise import add
 from phalanx.lax.indexing.dynamic_slice import emit_starts
-from phalanx.lax.indexing.gather import GatherScatterMode, largest_indexed_size, widen_indices
-from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, clip_indices
+from phalanx.lax.indexing.gather import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    gather,
+    largest_indexed_size,
+    widen_indices,
+)
+from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, clip_indices, scatter
 from phalanx.lax.indexing.static_slice import pad
 from phalanx.lax.reductions.float_total_order import drops_nans, reduce_as_integers
+from phalanx.lax.shape.broadcast import broadcast
+from phalanx.lax.shape.concatenate import concatenate
+from phalanx.lax.shape.iota_and_full import broadcasted_iota
 from phalanx.partitioner.dim_sharding import find_dim_sharding, materialize, replicate_dims
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
@@ -194,12 +204,54 @@ def _pad_parts(
     return extend(x, aval.ndim, dim, parts * padded - n), aval
 
 
+def _split_slices(ctx: LoweringContext, x: ir.Value, aval: ShapedArray, sizes: Sequence[Any]) -> tuple[int, ...]:
+    """The split dimensions of which a slice of some sizes is a part, in uneven programs; XLA gathers these."""
+    shape = aval.shape
+    if not ctx.module.has_uneven or not is_constant_shape((*shape, *sizes)) or 0 in (*shape, *sizes):
+        return ()
+    if not is_active("uneven_slices"):
+        return ()
+    found = [d for d, n in enumerate(shape) if sizes[d] < n and find_dim_sharding(ctx.module, x, d) is not None]
+    return tuple(found)
+
+
+def _sliced_dims(aval: ShapedArray, sizes: Sequence[int], split: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The dimensions of which a slice is a part, and those that are not split."""
+    sliced = tuple([d for d, n in enumerate(aval.shape) if sizes[d] < n])
+    return sliced, tuple([d for d in range(aval.ndim) if d not in split])
+
+
+def _index_vectors(starts: Sequence[Array], sizes: Sequence[int], sliced: Sequence[int], split: Sequence[int]) -> Any:
+    """The positions of the elements of a slice along split dimensions, and where it begins along others."""
+    grid = tuple([sizes[d] for d in split])
+    columns = []
+    for d in sliced:
+        at = broadcast(starts[d], (*grid, 1))
+        if d in split:
+            at = add(at, broadcasted_iota(at.dtype, (*grid, 1), split.index(d)))
+        columns.append(at)
+    return concatenate(columns, len(grid))
+
+
 def lower_dynamic_slice(
     ctx: LoweringContext, primitive: Primitive, x: ir.Value, *starts: ir.Value, sizes: tuple, wrap: tuple
 ) -> ir.Value:
     """Lower `dynamic_slice` for several devices; avoids "dynamic_slice_start"."""
     x_aval, *avals = ctx.avals_in
     starts, avals = _clamp_starts(ctx, "dynamic_slice_start", starts, avals, x_aval.shape, sizes, wrap)
+    split = _split_slices(ctx, x, x_aval, sizes)
+    # The slice is added up among devices, each of which sends as much again as it receives.
+    if split and 2 * math.prod(sizes[d] for d in split) <= math.prod(x_aval.shape[d] for d in split):
+        sliced, kept = _sliced_dims(x_aval, sizes, split)
+
+        def gather_slice(x: Array, *starts: Array) -> Any:
+            slice_sizes = [1 if d in split else n for d, n in enumerate(sizes)]
+            numbers = GatherDimensionNumbers(kept, split, sliced)
+            return gather(
+                x, _index_vectors(starts, sizes, sliced, split), numbers, slice_sizes, mode="promise_in_bounds"
+            )
+
+        return ctx.inline(gather_slice, x, *starts, avals=[x_aval, *avals])[0]
     # Negative starts are already counted from the end, so nothing wraps.
     return _lower_as(ctx, primitive, (x, *starts), (x_aval, *avals), {"sizes": sizes, "wrap": (False,) * len(wrap)})
 
@@ -213,6 +265,15 @@ def lower_dynamic_update_slice(
     if is_single and is_active("single_element_update"):
         x = materialize(ctx, x)
     starts, avals = _clamp_starts(ctx, "dynamic_update_slice_start", starts, avals, x_aval.shape, u_aval.shape, wrap)
+    if split := _split_slices(ctx, x, x_aval, u_aval.shape):
+        sliced, kept = _sliced_dims(x_aval, u_aval.shape, split)
+
+        def scatter_slice(x: Array, update: Array, *starts: Array) -> Any:
+            places = _index_vectors(starts, update.shape, sliced, split)
+            numbers = ScatterDimensionNumbers(kept, split, sliced)
+            return scatter(x, places, update, numbers, unique_indices=True, mode="promise_in_bounds")
+
+        return ctx.inline(scatter_slice, x, update, *starts, avals=[x_aval, u_aval, *avals])[0]
     return _lower_as(ctx, primitive, (x, update, *starts), (x_aval, u_aval, *avals), {"wrap": (False,) * len(wrap)})
 
 

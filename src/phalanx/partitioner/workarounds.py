@@ -265,6 +265,13 @@ _TABLE: Final = (
         "Make the operation a call that sends each element once, in rounds planned for the sizes.",
     ),
     Workaround(
+        "uneven_slices",
+        ("dynamic_slice", "dynamic_update_slice"),
+        "communication",
+        "A split dimension is gathered for a part of it at a position that the program computes.",
+        "Gather or scatter the elements of the part, in programs with uneven shards.",
+    ),
+    Workaround(
         "uneven_reshape",
         ("reshape",),
         "communication",
