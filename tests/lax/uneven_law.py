@@ -95,7 +95,8 @@ def allow(case: Case, placed: Sequence[Any], results: Sequence[Any], even: int) 
         return even
     if case.primitive.name in MOVING | WINDOWS:
         least = (1 + bool(case.order)) * sum(least_sent(case, placed, results))
-        return max(even, least) if case.primitive.name in MOVING else even + least
+        # The gradient of the value of padding is a sum in any size.
+        return max(even, least) if case.primitive.name in MOVING - {"pad"} else even + least
     if case.primitive.name not in AT_POSITIONS:
         return even
     x, part = placed[0], placed[1] if case.primitive.name == "dynamic_update_slice" else results[0]

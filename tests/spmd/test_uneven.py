@@ -475,6 +475,21 @@ MOVES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("function", "sent"),
+    [
+        (lambda x: x[1:, :2], 3 * 8),
+        (lambda x: x[1:, :2] - x[:-1, :2], 4 * 8),
+        (lambda x: lax.pad(x, np.float32(0), [(1, 0, 0), (-2, 1, 0)]), 16),
+        (lambda x: lax.pad(x, np.float32(0), [(0, 1, 1), (-2, 0, 0)]), 2 * 16),
+    ],
+)
+def test_columns_that_are_cut_off_are_not_moved(function, sent, mesh):
+    x = phalanx.device_put(values(17, 6), NamedSharding(mesh, P("x")))
+    np.testing.assert_array_equal(phalanx.jit(function)(x), function(values(17, 6)))
+    assert collectives(function, x).bytes == sent
+
+
 @pytest.mark.parametrize("name", MOVES)
 def test_a_move_sends_as_many_rows_as_the_busiest_device_must(name, mesh):
     function, rows = MOVES[name]

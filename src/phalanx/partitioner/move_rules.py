@@ -10,7 +10,7 @@ from phalanx.core import Primitive, ShapedArray
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.shape.reshape import reshape_p
 from phalanx.lax.windows.window_shape import crop_negative_padding
-from phalanx.partitioner.dim_sharding import replicate_dims, trace_dim_sharding
+from phalanx.partitioner.dim_sharding import find_dim_sharding, replicate_dims, trace_dim_sharding
 from phalanx.partitioner.move_lowering import DimGroup, Move
 from phalanx.partitioner.move_plans import emit_move
 from phalanx.partitioner.move_schedule import Run
@@ -52,6 +52,12 @@ def lower_slice(
     cut = [d for d, n in enumerate(aval.shape) if config[d] != (0, n, 1)]
     if not cut:
         return primitive.lower(ctx, x, starts=starts, stops=stops, strides=strides)
+    whole = [d for d in cut if find_dim_sharding(ctx.module, x, d) is None] if x not in ctx.module.moves else []
+    if 0 < len(whole) < len(cut) and is_constant_shape((*aval.shape, *out.shape)):
+        first = [c if d in whole else (0, n, 1) for d, (c, n) in enumerate(zip(config, aval.shape, strict=True))]
+        x, aval = _cut(ctx, x, aval, first)  # so that less is moved
+        config = [(0, aval.shape[d], 1) if d in whole else c for d, c in enumerate(config)]
+        cut = [d for d in cut if d not in whole]
     for d in cut:
         if out.shape[d] == 1:  # XLA fails on a stride past the only element, where shards are uneven.
             config[d] = (starts[d], starts[d] + 1, 1)
@@ -70,6 +76,18 @@ def lower_slice(
         group = DimGroup(cut[0])
         ctx.module.moves[y] = Move((run,), config[cut[0]][2], ((x, group),), group, dtype=aval.dtype)
     return y
+
+
+def _cut(
+    ctx: LoweringContext, x: ir.Value, aval: ShapedArray, config: Sequence[tuple[int, int, int]]
+) -> tuple[ir.Value, ShapedArray]:
+    """A slice, by start, stop and stride of each dimension, and its type."""
+    out = aval.with_shape(tuple([len(range(*c)) for c in config]))
+    key = ir.InsertionPoint.current.block, "cut", x, *config  # the same moves of the same slices are emitted once
+    if key not in ctx.module.emitted_moves:
+        starts, stops, steps = zip(*config, strict=True)
+        ctx.module.emitted_moves[key] = ctx.slice(x, starts, stops, steps, out)
+    return ctx.module.emitted_moves[key], out
 
 
 def lower_split(ctx: LoweringContext, primitive: Primitive, x: ir.Value, *, sizes: tuple, dim: int) -> list:
@@ -105,8 +123,20 @@ def lower_pad(ctx: LoweringContext, primitive: Primitive, x: ir.Value, value: ir
     if is_constant_shape((*aval.shape, *low, *high, *interior)) and 0 not in aval.shape:
         # There is nothing inside a single element, whose padding XLA would reshard by way of a replica.
         interior = tuple([0 if n == 1 else count for n, count in zip(aval.shape, interior, strict=True)])
+        if ctx.module.has_uneven and x not in ctx.module.moves and min((*low, *high), default=0) < 0:
+            # What is cut off dimensions that are not split need not be moved along others.
+            ends = [(max(-lo, 0), n - max(-hi, 0)) for n, lo, hi in zip(aval.shape, low, high, strict=True)]
+            is_cut = [
+                interior[d] == 0 and first < last and find_dim_sharding(ctx.module, x, d) is None
+                for d, (first, last) in enumerate(ends)
+            ]
+            cuts = [(*e, 1) if c else (0, n, 1) for e, c, n in zip(ends, is_cut, aval.shape, strict=True)]
+            x, aval = _cut(ctx, x, aval, cuts)
+            low, high = (
+                tuple([max(n, 0) if c else n for n, c in zip(widths, is_cut, strict=True)]) for widths in (low, high)
+            )
         if any(interior) and is_active("interior_padding"):
-            x, shape = _interleave(ctx, x, value, interior)
+            x, shape = _interleave(ctx, x, value, aval, interior)
             high, interior = tuple(h - n for h, n in zip(high, interior, strict=True)), (0,) * len(shape)
             aval = aval.with_shape(shape)
         for d in range(aval.ndim) if not any(interior) else ():
@@ -142,12 +172,13 @@ def _emit_run(
     return emit_move(ctx, Move((run,), stride, ((x, DimGroup(d)),), DimGroup(d), fill), aval)
 
 
-def _interleave(ctx: LoweringContext, x: ir.Value, value: ir.Value, interior: Sequence[int]) -> tuple[ir.Value, tuple]:
+def _interleave(
+    ctx: LoweringContext, x: ir.Value, value: ir.Value, aval: ShapedArray, interior: Sequence[int]
+) -> tuple[ir.Value, tuple]:
     """Put `interior[d]` values after each element along dimension `d`; returns the result and its shape.
 
     Each element gets a dimension of size 1, which is padded at its end and merged back.
     """
-    aval = ctx.avals_in[0]
     singled = [n for size in aval.shape for n in (size, 1)]
     added = [n for count in interior for n in (0, count)]
     padded = aval.with_shape(tuple([n + more for n, more in zip(singled, added, strict=True)]))
