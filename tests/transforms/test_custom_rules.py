@@ -10,7 +10,7 @@ import phalanx
 import phalanx.numpy as jnp
 from phalanx import lax
 from phalanx.core.error_classes import ArgumentTypeError, ShapeError, TraceError, TreeError, UnexpectedTracerError
-from phalanx.core.source_info import format_code_position
+from phalanx.core.source_info import find_user_frame, format_code_position, split_source
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 
@@ -612,3 +612,29 @@ def test_rules_that_are_no_functions_are_refused_at_their_definition():
         phalanx.custom_vjp(lambda x: x).defvjp(generate, lambda r, ct: (ct,))
     with pytest.raises(ArgumentTypeError, match=r"^defjvp, argument jvp: expected a function, got None\.\n"):
         phalanx.custom_jvp(lambda x: x).defjvp(None)
+
+
+def test_operations_of_a_derivative_rule_share_one_traceback():
+    def matmul(x, y):
+        return phalanx.lax.dot(x, y)
+
+    eqns = phalanx.make_jaxpr(lambda x: phalanx.jvp(matmul, (x, x), (x, x)))(jnp.ones((2, 2))).eqns
+    assert [eqn.primitive.name for eqn in eqns] == ["dot_general", "dot_general", "dot_general", "add"]
+    assert len({id(split_source(eqn.source)[0]) for eqn in eqns}) == 1
+
+
+def test_operations_of_a_custom_rule_have_sources_of_their_own():
+    @phalanx.custom_jvp
+    def f(x):
+        return jnp.sin(x)
+
+    @f.defjvp
+    def rule(primals, tangents):
+        doubled = primals[0] * 2
+        return jnp.sin(primals[0]), jnp.exp(doubled) * tangents[0]
+
+    eqns = phalanx.make_jaxpr(lambda x: phalanx.jvp(f, (x,), (x,)))(1.0).eqns
+    lines = {eqn.primitive.name: find_user_frame(eqn.source).line_num for eqn in eqns if eqn.primitive.name != "mul"}
+    first = rule.__code__.co_firstlineno
+    assert lines == {"sin": first + 3, "exp": first + 3}
+    assert first + 2 in {find_user_frame(eqn.source).line_num for eqn in eqns if eqn.primitive.name == "mul"}
