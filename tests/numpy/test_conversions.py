@@ -174,6 +174,26 @@ def test_masked_arrays_are_refused(use):
             use(_MASKED)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        jnp.asarray,
+        jnp.unique,
+        jnp.nonzero,
+        jnp.flatnonzero,
+        jnp.bincount,
+        lambda x: jnp.take(x, [0]),
+        lambda x: jnp.compress(x, [1]),
+        lambda x: jnp.extract(x, [1]),
+        lambda x: jnp.isin(x, [1]),
+        lambda x: jnp.zeros(1).at[:].set(x),
+    ],
+)
+def test_integers_in_lists_that_do_not_fit_are_an_error(function):
+    with pytest.raises(OverflowError, match="out of bounds for int32"):
+        function([2**40])
+
+
 @pytest.mark.parametrize("data", [{1, 2}, frozenset([1]), {1: 2}, {1: 2}.keys()], ids=repr)
 def test_data_without_an_order_make_no_array(data):
     with pytest.raises(ConversionError, match="^array, argument object: expected numbers, or nested sequences of them"):

@@ -107,6 +107,19 @@ def to_host_operand(x: ArrayLike, where: str) -> Any:
     return x if getattr(x, "aval", None) is not None else to_host_operand(x, where)
 
 
+def from_list(x: Any) -> Any:
+    """The NumPy data of a list or tuple of numbers, and anything else as it is.
+
+    Raises:
+      OverflowError: an integer does not fit into the dtype that an array of it has. A conversion would wrap it.
+    """
+    if not isinstance(x, list | tuple):
+        return x
+    value = np.asarray(x)
+    dtype = dtypes.canonicalize_dtype(value.dtype) if value.dtype.kind in "iu" else value.dtype
+    return value if dtype == value.dtype else np.asarray(x, dtype)
+
+
 def cast(x: ArrayLike, dtype: DTypeLike, weak: bool = False) -> Any:
     """Cast `x` to a dtype and a weak type. No operation is emitted if nothing changes."""
     # A constant is converted on the host: no operation is recorded.

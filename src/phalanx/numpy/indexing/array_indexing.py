@@ -33,6 +33,7 @@ from phalanx.numpy.operands import (
     broadcast_to_shape,
     canonical_axis,
     cast,
+    from_list,
     promote,
     to_operand,
     unwrap_array_like,
@@ -290,7 +291,7 @@ def _convert_operands(x: Array, values: Array, how: str) -> tuple:
     is_scalar = type(values) in SCALAR_KINDS
     if not is_scalar and getattr(values, "aval", None) is None:
         values = to_operand(
-            np.asarray(values) if isinstance(values, list | tuple) else unwrap_array_like(values), "at[]"
+            from_list(values) if isinstance(values, list | tuple) else unwrap_array_like(values), "at[]"
         )
     dtype = x.dtype
     if is_scalar:

@@ -27,6 +27,7 @@ from phalanx.numpy.operands import (
     check_integers,
     check_vector,
     flatten_without_axis,
+    from_list,
     refuse_inplace,
     refuse_out,
     to_host_operand,
@@ -88,8 +89,7 @@ def take(
             got=repr(mode),
             fix="pass one of these modes; mode='raise' would depend on values",
         )
-    a, indices = (np.asarray(x) if isinstance(x, list | tuple) else x for x in (a, indices))
-    a, indices = to_operand(a, "take"), to_host_operand(indices, "take")
+    a, indices = to_operand(from_list(a), "take"), to_host_operand(from_list(indices), "take")
     if axis is not None:
         axis = canonical_axis(axis, a.ndim, "take")
     return _take(a, indices, axis, mode, unique_indices, indices_are_sorted, fill_value)
@@ -363,7 +363,7 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fi
       >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3])).tolist()
       [1, 3]
     """
-    condition = to_host_operand(np.asarray(condition) if isinstance(condition, list | tuple) else condition, "extract")
+    condition = to_host_operand(from_list(condition), "extract")
     return compress(condition.reshape(-1), ravel(arr), size=size, fill_value=fill_value)
 
 
@@ -401,7 +401,7 @@ def compress(
     """
     refuse_out(out, "compress")
     x = array(a) if isinstance(a, list | tuple) else to_operand(a, "compress")
-    condition = to_host_operand(np.asarray(condition) if isinstance(condition, list | tuple) else condition, "compress")
+    condition = to_host_operand(from_list(condition), "compress")
     check_vector("compress, argument condition", condition)
     x, axis = flatten_without_axis(x, axis, "compress")
     (found,) = nonzero(condition, size=size, fill_value=condition.shape[0] + x.shape[axis])

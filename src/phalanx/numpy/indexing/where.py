@@ -19,6 +19,7 @@ from phalanx.numpy.operands import (
     broadcast_shapes,
     broadcast_to_shape,
     cast,
+    from_list,
     promote,
     require_concrete,
     to_host_operand,
@@ -216,7 +217,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | No
       >>> jnp.nonzero(jnp.array([0, 5, 0, 7]))[0].tolist()
       [1, 3]
     """
-    x = to_host_operand(np.asarray(a) if isinstance(a, list | tuple) else a, "nonzero")
+    x = to_host_operand(from_list(a), "nonzero")
     if not x.ndim:
         raise ShapeError(
             "nonzero",
@@ -278,7 +279,7 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike 
       >>> jnp.flatnonzero(jnp.array([[0, 5], [0, 7]])).tolist()
       [1, 3]
     """
-    x = to_host_operand(np.asarray(a) if isinstance(a, list | tuple) else a, "flatnonzero")
+    x = to_host_operand(from_list(a), "flatnonzero")
     return nonzero(x.reshape(-1), size=size, fill_value=fill_value)[0]
 
 

@@ -15,7 +15,7 @@ from phalanx.lax.sharding.out_sharding import call_with_out_sharding
 from phalanx.numpy.creation.array_creation import array
 from phalanx.numpy.creation.ranges import linspace
 from phalanx.numpy.indexing.where import where
-from phalanx.numpy.operands import cast, promote_inexact, require_concrete, to_host_operand, to_operand
+from phalanx.numpy.operands import cast, from_list, promote_inexact, require_concrete, to_host_operand, to_operand
 from phalanx.numpy.reductions.array_reductions import max, min, sum
 from phalanx.numpy.shapes.joining import stack
 from phalanx.numpy.sorting.sort_and_search import searchsorted
@@ -55,7 +55,7 @@ def bincount(
       >>> jnp.bincount(jnp.array([0, 2, 2])).tolist()
       [1, 0, 2]
     """
-    x = to_host_operand(np.asarray(x) if isinstance(x, list | tuple) else x, "bincount")
+    x = to_host_operand(from_list(x), "bincount")
     x = x.astype(np.int32) if x.dtype == np.bool_ else x
     if x.ndim != 1 or not dtypes.issubdtype(x.dtype, np.integer):
         raise ShapeError(

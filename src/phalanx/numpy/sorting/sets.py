@@ -20,6 +20,7 @@ from phalanx.numpy.operands import (
     broadcast_to_shape,
     cast,
     flatten_without_axis,
+    from_list,
     promote,
     require_concrete,
     to_host_operand,
@@ -35,7 +36,7 @@ from phalanx.typing import Array, ArrayLike
 
 
 def _to_operand(x: Array, name: str) -> Any:
-    return to_host_operand(np.asarray(x) if isinstance(x, list | tuple) else x, name)
+    return to_host_operand(from_list(x), name)
 
 
 class UniqueAllResult(NamedTuple):
