@@ -397,3 +397,26 @@ def test_a_numpy_argument_may_be_written_to_while_the_program_runs():
 @pytest.mark.parametrize(("size", "gap"), [(8, 1), (13, 6)])
 def test_the_dtype_stands_apart_where_it_does_not_fit_into_the_line(size, gap):
     assert repr(jnp.full(size, 123, np.int32)).endswith(f" 123],{' ' * gap}dtype=int32)")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is one of Linux")
+def test_a_process_goes_on_after_programs_and_copies_for_which_there_was_no_memory():
+    text = run_python(
+        """
+        import resource
+        import numpy as np, phalanx, phalanx.numpy as jnp
+        x, host = jnp.arange(4.0), np.ones(60_000_000, np.float32)
+        held, f = jnp.ones(60_000_000), phalanx.jit(lambda v: v @ v)
+        large = phalanx.jit(lambda v: jnp.broadcast_to(v, host.shape) * 2).lower(1.0).compile()
+        f(x), held.block_until_ready()
+        taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + 2**26, resource.RLIM_INFINITY))
+        for use in (lambda: large(1.0), lambda: phalanx.device_put(host), lambda: held + 1, lambda: np.array(held)):
+            try:
+                phalanx.block_until_ready(use())
+            except (RuntimeError, MemoryError) as error:
+                print(isinstance(error, MemoryError), f(x))
+        """,
+        num_devices=1,
+    )
+    assert text == 3 * "False 14.0\n" + "True 14.0\n"
