@@ -57,7 +57,7 @@ def make_execution(run: Callable[[list], Any], handlers: Sequence[Any]) -> Calla
       handlers: the engine's handlers that make its results.
 
     Returns:
-      A function from a list of the arguments' buffers to a list of those of the results.
+      A function from a list of the arguments' buffers to a list of the results' buffers.
     """
 
     def execute(buffers: list) -> list:

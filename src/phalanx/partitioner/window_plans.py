@@ -102,8 +102,8 @@ class _Plan(NamedTuple):
       parts: the number of devices.
       window: the window within a buffer.
       block: the number of its windows.
-      buffers: those of the elements.
-      sources: those of an element for each window, where these are scattered to the elements.
+      buffers: of the elements.
+      sources: buffers of an element for each window, where windows are scattered to the elements.
       results: the move of such results from the buffers to the elements.
     """
 

@@ -347,7 +347,7 @@ class _AxisProblem:
         return self.milp.solve(seconds) if self._excess is None else self.milp.solve_with_slack(self._excess, seconds)
 
     def find_sent(self, x: np.ndarray) -> list[tuple[Value, float, float]]:
-        """The values that this axis communicates, with the seconds per byte and those of the messages."""
+        """The values that this axis communicates, with the seconds per byte and for the messages."""
         return [(v, per_byte * x[i], latency * x[i]) for v, per_byte, latency, i in self._collectives if x[i]]
 
     def _measure_split(self, sizes: Set[int], parts: int) -> float:

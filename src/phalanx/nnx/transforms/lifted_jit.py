@@ -492,7 +492,7 @@ def flatten_call(
     joint = get_joint_graph(roots) if roots else _NO_MODULES
     key[0] = joint.definition
     if len(roots) == num_leaves and not joint.refs:
-        # Without arrays between the modules, the values are those of all variables in their order.
+        # Without arrays between the modules, all variables in their order have the values.
         return tuple(key), [*map(_get_value, joint.variables)], joint.variables
     inputs: list[Any] = []
     groups = iter(joint.groups)
