@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import Primitive, ShapedArray, Var, dtypes
+from phalanx.core import Literal, Primitive, ShapedArray, Var, dtypes
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise import add
 from phalanx.lax.indexing.dynamic_slice import emit_starts
@@ -20,7 +20,7 @@ from phalanx.lax.indexing.gather import (
     widen_indices,
 )
 from phalanx.lax.indexing.scatter import ScatterDimensionNumbers, clip_indices, scatter
-from phalanx.lax.indexing.static_slice import pad
+from phalanx.lax.indexing.static_slice import pad, slice_p
 from phalanx.lax.reductions.float_total_order import drops_nans, reduce_as_integers
 from phalanx.lax.shape.broadcast import broadcast
 from phalanx.lax.shape.concatenate import concatenate
@@ -233,13 +233,33 @@ def _index_vectors(starts: Sequence[Array], sizes: Sequence[int], sliced: Sequen
     return concatenate(columns, len(grid))
 
 
+def _literal_starts(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int], wrap: Sequence[bool]) -> dict:
+    """Where a slice begins along dimensions for which this is a literal: the position in bounds, by dimension."""
+    found = {}
+    for d, (start, n) in enumerate(zip(starts, shape, strict=True)):
+        if isinstance(start, Literal):
+            at = int(start.value)
+            found[d] = min(max(at + n * (wrap[d] and at < 0), 0), n - sizes[d])
+    return found
+
+
 def lower_dynamic_slice(
     ctx: LoweringContext, primitive: Primitive, x: ir.Value, *starts: ir.Value, sizes: tuple, wrap: tuple
 ) -> ir.Value:
     """Lower `dynamic_slice` for several devices; avoids "dynamic_slice_start"."""
     x_aval, *avals = ctx.avals_in
-    starts, avals = _clamp_starts(ctx, "dynamic_slice_start", starts, avals, x_aval.shape, sizes, wrap)
     split = _split_slices(ctx, x, x_aval, sizes)
+    lows = _literal_starts(ctx.eqn.invars[1:], x_aval.shape, sizes, wrap) if split else {}
+    if not lows.keys().isdisjoint(split):  # a static slice is a move, which is planned
+
+        def cut(x: Array, *starts: Array) -> Any:
+            first = tuple([lows.get(d, 0) for d in range(x.ndim)])
+            stop = tuple([lows[d] + sizes[d] if d in lows else n for d, n in enumerate(x.shape)])
+            x = slice_p(x, starts=first, stops=stop, strides=None)
+            return primitive(x, *[0 if d in lows else at for d, at in enumerate(starts)], sizes=sizes, wrap=wrap)
+
+        return ctx.inline(cut, x, *starts)[0]
+    starts, avals = _clamp_starts(ctx, "dynamic_slice_start", starts, avals, x_aval.shape, sizes, wrap)
     # The slice is added up among devices, each of which sends as much again as it receives.
     if split and 2 * math.prod(sizes[d] for d in split) <= math.prod(x_aval.shape[d] for d in split):
         sliced, kept = _sliced_dims(x_aval, sizes, split)
