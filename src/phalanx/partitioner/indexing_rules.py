@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import Literal, Primitive, ShapedArray, Var, dtypes
+from phalanx.core import Primitive, ShapedArray, Var, dtypes
 from phalanx.engine.mlir import hlo, ir
 from phalanx.lax.elementwise import add
 from phalanx.lax.indexing.dynamic_slice import emit_starts
@@ -233,12 +233,15 @@ def _index_vectors(starts: Sequence[Array], sizes: Sequence[int], sliced: Sequen
     return concatenate(columns, len(grid))
 
 
-def _literal_starts(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int], wrap: Sequence[bool]) -> dict:
-    """Where a slice begins along dimensions for which this is a literal: the position in bounds, by dimension."""
+def _constant_starts(
+    starts: Sequence[ir.Value], shape: Sequence[int], sizes: Sequence[int], wrap: Sequence[bool]
+) -> dict:
+    """Where a slice begins along dimensions for which this is a constant: the position in bounds, by dimension."""
     found = {}
     for d, (start, n) in enumerate(zip(starts, shape, strict=True)):
-        if isinstance(start, Literal):
-            at = int(start.value)
+        op = start.owner
+        if not isinstance(op, ir.Block) and op.name == "stablehlo.constant":
+            at = int(ir.DenseIntElementsAttr(op.attributes["value"])[0])
             found[d] = min(max(at + n * (wrap[d] and at < 0), 0), n - sizes[d])
     return found
 
@@ -249,7 +252,7 @@ def lower_dynamic_slice(
     """Lower `dynamic_slice` for several devices; avoids "dynamic_slice_start"."""
     x_aval, *avals = ctx.avals_in
     split = _split_slices(ctx, x, x_aval, sizes)
-    lows = _literal_starts(ctx.eqn.invars[1:], x_aval.shape, sizes, wrap) if split else {}
+    lows = _constant_starts(starts, x_aval.shape, sizes, wrap) if split else {}
     if not lows.keys().isdisjoint(split):  # a static slice is a move, which is planned
 
         def cut(x: Array, *starts: Array) -> Any:
