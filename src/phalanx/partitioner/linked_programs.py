@@ -21,6 +21,7 @@ from phalanx.lax.shape.concatenate import concatenate_p
 from phalanx.lax.shape.reshape import reshape_p
 from phalanx.lax.shape.transpose import rev_p
 from phalanx.partitioner.dim_sharding import DimSharding, find_dim_sharding, source_dims
+from phalanx.partitioner.move_rules import pad_after_elements
 from phalanx.partitioner.partitioned_lowering import EQUATION, RECORDED, combine_moves
 from phalanx.runtime import LoweringContext, aval_of, shape_of
 from phalanx.runtime.lowering import lower_equation, special_lowering
@@ -216,11 +217,23 @@ def _lower_operation(ctx: LoweringContext, op: ir.Operation) -> None:
             ins, outs = ([Var(aval_of(x)) for x in values] for values in (op.operands, results))
             _replace(ctx, op, ctx.eqn.replace(primitive=primitive, invars=ins, outvars=outs, params=read(op)))
             return
+        if op.name == "stablehlo.pad":
+            _lower_pad(ctx, op)
         _align_operands(ctx, op)
         if ctx.module.moves:
             _replace_results(results, combine_moves(ctx, results[0] if len(results) == 1 else results))
         if op.name in _INFERRED and len(results) == 1:
             _infer_sharding(ctx, results[0])
+
+
+def _lower_pad(ctx: LoweringContext, op: ir.Operation) -> None:
+    """Lower interior padding of an even program, which the artifact has as padding behind each element."""
+    x, value = op.operands
+    low, high, interior = _lists(op, *_PADDING)
+    if not isinstance(x.owner, ir.Block) and x.owner.name == "stablehlo.reshape" and not any((*low, *interior)):
+        source = x.owner.operands[0]
+        if shape_of(x) == [n for size in shape_of(source) for n in (size, 1)] and not any(high[::2]):
+            _replace_results(op.results, pad_after_elements(ctx, source, value, aval_of(source), high[1::2]))
 
 
 def _align_operands(ctx: LoweringContext, op: ir.Operation) -> None:

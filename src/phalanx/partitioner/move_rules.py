@@ -17,7 +17,7 @@ from phalanx.partitioner.move_schedule import Run
 from phalanx.partitioner.resizing import with_size
 from phalanx.partitioner.reversal_lowering import reverse_together
 from phalanx.partitioner.workarounds import is_active
-from phalanx.runtime import LoweringContext
+from phalanx.runtime import LoweringContext, aval_of
 from phalanx.symbolic import is_constant_shape
 
 
@@ -179,19 +179,28 @@ def _interleave(
 
     Each element gets a dimension of size 1, which is padded at its end and merged back.
     """
+    x = pad_after_elements(ctx, x, value, aval, interior)
+    shape = tuple([n * (count + 1) for n, count in zip(aval.shape, interior, strict=True)])
+    # An equation of its own, to which the rule of `reshape` is applied.
+    (x,) = ctx.inline(lambda v: reshape_p(v, shape=shape), x, avals=[aval_of(x)])
+    return x, shape
+
+
+def pad_after_elements(
+    ctx: LoweringContext, x: ir.Value, value: ir.Value, aval: ShapedArray, interior: Sequence[int]
+) -> ir.Value:
+    """Add a dimension of size 1 after each dimension `d`, and pad it by `interior[d]` values.
+
+    In even programs, Shardy would divide fewer elements than devices together with their padding, and XLA would reach
+    this by way of a replica. So few elements are held whole.
+    """
     singled = [n for size in aval.shape for n in (size, 1)]
     added = [n for count in interior for n in (0, count)]
     padded = aval.with_shape(tuple([n + more for n, more in zip(singled, added, strict=True)]))
-    shape = tuple([n * (count + 1) for n, count in zip(aval.shape, interior, strict=True)])
     few = []
     if not ctx.module.has_uneven:
-        # Shardy would divide few elements and their padding together, which XLA reshards by way of a replica, too.
         found = [trace_dim_sharding(ctx.module, x, d) if count else None for d, count in enumerate(interior)]
         few = [d for d, s in enumerate(found) if s is not None and aval.shape[d] < s.parts]
-        x = replicate_dims(ctx, x, few)
-    x = ctx.reshape(x, aval.with_shape(tuple(singled)))
+    x = ctx.reshape(replicate_dims(ctx, x, few), aval.with_shape(tuple(singled)))
     x = ctx.pad(x, value, [0] * len(added), added, [0] * len(added), padded)
-    x = replicate_dims(ctx, x, [i for d in few for i in (2 * d, 2 * d + 1)])
-    # An equation of its own, to which the rule of `reshape` is applied.
-    (x,) = ctx.inline(lambda v: reshape_p(v, shape=shape), x, avals=[padded])
-    return x, shape
+    return replicate_dims(ctx, x, [i for d in few for i in (2 * d, 2 * d + 1)])
