@@ -291,7 +291,7 @@ def _paths(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def _dims_of(sharding: Any, ndim: int) -> Spec:
-    """The axes of each dimension; those of other shardings than named ones are not known, and count as none."""
+    """The axes of each dimension; shardings that are not named have none that are known."""
     if not isinstance(sharding, NamedSharding):
         return ((),) * ndim
     return tuple(axes if isinstance(axes, tuple) else () for axes in sharding.spec.axes_per_dim(ndim))

@@ -389,7 +389,7 @@ def emit_function(
       in_shardings, out_shardings: of inputs and outputs, as far as they are declared or known.
       inferred: the shardings that the partitioner is expected to choose for inputs, as far as they are known.
       stays_in_memory: for each input, whether it is an argument of `main`.
-      scope: the scopes around its operations; XLA adds those of its calls.
+      scope: the scopes around its operations; XLA adds the scopes of its calls.
 
     Returns:
       The function.
