@@ -293,3 +293,10 @@ def test_gradients_of_windows_by_any_function_take_empty_arrays():
         x = np.ones(size, np.float32)
         y, pull = phalanx.vjp(function, x)
         assert y.shape == (0,) and pull(y)[0].shape == x.shape
+
+
+def test_gradients_of_dilated_maxima_take_empty_arrays():
+    window = {"padding": [(0, 1), (2, 2)], "base_dilation": (2, 1), "window_dilation": (1, 2)}
+    x = np.ones((4, 0), np.float32)
+    y, pull = phalanx.vjp(lambda x: lax.reduce_window(x, -np.inf, lax.max, (2, 3), (1, 1), **window), x)
+    assert y.shape == (7, 0) and pull(y)[0].shape == x.shape

@@ -267,6 +267,8 @@ class SelectAndGatherAdd(Primitive, name="select_and_gather_add"):
         # StableHLO has an operation for this transpose, but without dilation.
         if set(base_dilation) | set(window_dilation) <= {1}:
             return select_and_scatter_add_p(y_bar, x, comparison=comparison, **window), None
+        if 0 in t.shape:
+            return full(t.shape, 0, y_bar.dtype), None
         # StableHLO's select_and_scatter has no dilation: select the flat index of each maximum, and scatter-add there.
         # Indices count from 1, so that a window that contains only padding selects 0, and its update at -1 is dropped.
         size, count = math.prod(t.shape), math.prod(np.shape(y_bar))
