@@ -12,7 +12,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from phalanx.core import PhalanxError, ShardingError
@@ -27,6 +27,7 @@ from phalanx.sharding import AbstractMesh, Mesh
 from phalanx.spmd.stages import Lowered, Traced
 
 _MOST_PROCESSES = 4  # each takes up to 1 GB
+_LONGEST_WAIT = 0.5  # in seconds
 # By the plans of XLA for CPUs, candidates are close to the fastest up to 1.25 times its time, and may fit into 0.8
 # times the memory that they need. At most so many are compiled again, and as many once more if none of them fits.
 _CLOSE, _MOST_CLOSE = 1.25, 4
@@ -161,7 +162,13 @@ class CandidatePlans:
         contexts = [contextvars.copy_context() for _ in stages]  # one is entered by one thread at a time
         with ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_PROCESSES)) as pool:
             try:
-                return list(pool.map(lambda context, lowered: context.run(compile_one, lowered), contexts, stages))
+                futures = [
+                    pool.submit(c.run, compile_one, lowered) for c, lowered in zip(contexts, stages, strict=True)
+                ]
+                # CPython may begin to wait without having seen a signal that came just before, hence the limit.
+                while wait(futures, _LONGEST_WAIT).not_done:
+                    pass
+                return [future.result() for future in futures]
             except BaseException:  # such as an interrupt by the user, who should not wait for the compilers
                 pool.shutdown(wait=False, cancel_futures=True)
                 is_stopped.set()
