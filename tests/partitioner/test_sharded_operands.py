@@ -90,6 +90,16 @@ def test_strided_windows_over_dilated_sharded_dims():
     assert_same_when_sharded(pool, (2,), [(None, "x")], numbers(4, 8))
 
 
+@pytest.mark.parametrize(
+    ("n", "size", "stride", "dilation", "high"), [(3, 3, 2, 2, 6), (3, 3, 3, 1, 6), (3, 2, 3, 2, 6), (6, 3, 3, 2, 6)]
+)
+def test_gradient_of_sums_of_dilated_windows(n, size, stride, dilation, high):
+    pool = lambda x: lax.reduce_window(
+        x, np.float32(0), lax.add, (size,), (stride,), [(0, high)], window_dilation=(dilation,)
+    )
+    assert_same_when_sharded(phalanx.grad(lambda x: jnp.sin(pool(x)).sum()), (3,), [("x",)], numbers(n))
+
+
 def test_gradient_of_max_over_overlapping_windows():
     pool = lambda x: lax.reduce_window(x, np.float32(-np.inf), lax.max, (2,), (1,), "VALID")
     assert_same_when_sharded(

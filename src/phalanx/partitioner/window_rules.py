@@ -190,9 +190,18 @@ def _dims_to_replicate(ctx: LoweringContext, x: ir.Value, window: dict[str, Any]
     for d, name in enumerate(rule.operands[0]):
         if name in rule.whole:
             found = find_dim_sharding(ctx.module, x, d)
-            if found is None or (has_empty_shards(y.shape[d], found.parts) and not _are_adjacent(window, d)):
+            if (
+                found is None
+                or (has_empty_shards(y.shape[d], found.parts) and not _are_adjacent(window, d))
+                or _has_wide_holes(window, d, aval.shape[d], found.parts)
+            ):
                 dims.append(d)
     return dims
+
+
+def _has_wide_holes(window: dict[str, Any], d: int, size: int, parts: int) -> bool:
+    """Whether XLA exchanges too small halos along a dimension: of dilated windows, or single elements, with holes."""
+    return window["base_dilation"][d] > 1 and (window["window_dilation"][d] > 1 or size <= parts)
 
 
 def _are_adjacent(window: dict[str, Any], d: int) -> bool:

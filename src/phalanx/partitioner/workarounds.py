@@ -139,8 +139,8 @@ _TABLE: Final = (
         "window_spatial_sharding",
         _WINDOWS,
         "crash",
-        "Where propagation shards the result along a dimension with a window, or leaves a device without a result, XLA "
-        "reads beyond the halo.",
+        "Where propagation shards the result along a dimension with a window, leaves a device without a result, or "
+        "where dilated windows read dilated elements, XLA reads beyond the halo.",
         "Replicate operands and results along such dimensions.",
     ),
     Workaround(
