@@ -201,7 +201,8 @@ def _dims_to_replicate(ctx: LoweringContext, x: ir.Value, window: dict[str, Any]
 
 def _has_wide_holes(window: dict[str, Any], d: int, size: int, parts: int) -> bool:
     """Whether XLA exchanges too small halos along a dimension: of dilated windows, or single elements, with holes."""
-    return window["base_dilation"][d] > 1 and (window["window_dilation"][d] > 1 or size <= parts)
+    has_holes = window["base_dilation"][d] > 1 and is_active("strided_dilated_windows")
+    return has_holes and (window["window_dilation"][d] > 1 or size <= parts)
 
 
 def _are_adjacent(window: dict[str, Any], d: int) -> bool:
