@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from jaxlib import _jax, version as _version
 
-from phalanx.engine import monitoring
+from phalanx.engine import monitoring, regular_files
 from phalanx.engine.client import Device
 from phalanx.engine.error_record import PhalanxError
 from phalanx.engine.runtime_errors import XlaRuntimeError
@@ -33,7 +33,7 @@ Executable = TypeVar("Executable")
 _SUFFIX = ".phxc"
 _MAGIC = b"PHXC\x00\x01\r\n"  # A copy in text mode changes the line end, which reveals it.
 _DIGEST_BYTES = 32  # of SHA-256
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_READ = regular_files.READ | getattr(os, "O_NOFOLLOW", 0)
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _MAX_RATIO = 50  # of the size of a payload to that of its entry; machine code is compressed to a third
 _STALE_SECONDS = 3600.0  # No process takes as long to write an entry, so the writer of an older file has crashed.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # flags of `os.open`
 
 
 def open_regular_file(path: str | os.PathLike[str]) -> BinaryIO:
@@ -16,7 +16,7 @@ def open_regular_file(path: str | os.PathLike[str]) -> BinaryIO:
     Raises:
       OSError: it cannot be opened, or is a folder, pipe, socket or device.
     """
-    file = os.open(path, _READ)
+    file = os.open(path, READ)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))

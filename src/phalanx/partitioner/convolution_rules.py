@@ -37,7 +37,8 @@ from phalanx.partitioner.dim_sharding import (
     separate_fill,
 )
 from phalanx.partitioner.per_shard import lower_per_shard
-from phalanx.partitioner.window_rules import EvenWindows, cut_to, fill_shards, find_even_windows
+from phalanx.partitioner.window_plans import cut_to
+from phalanx.partitioner.window_rules import EvenWindows, fill_shards, find_even_windows
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext, sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, PartitionSpec

@@ -207,9 +207,8 @@ def _pad_parts(
 def _split_slices(ctx: LoweringContext, x: ir.Value, aval: ShapedArray, sizes: Sequence[Any]) -> tuple[int, ...]:
     """The split dimensions of which a slice of some sizes is a part, in uneven programs; XLA gathers these."""
     shape = aval.shape
-    if not ctx.module.has_uneven or not is_constant_shape((*shape, *sizes)) or 0 in (*shape, *sizes):
-        return ()
-    if not is_active("uneven_slices"):
+    is_planned = ctx.module.has_uneven and is_active("uneven_slices")
+    if not is_planned or not is_constant_shape((*shape, *sizes)) or 0 in (*shape, *sizes):
         return ()
     found = [d for d, n in enumerate(shape) if sizes[d] < n and find_dim_sharding(ctx.module, x, d) is not None]
     return tuple(found)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phalanx.core import ShapedArray
-from phalanx.engine import dense_constant, hlo, i64, ir
+from phalanx.engine import dense_constant, hlo, ir
 from phalanx.partitioner.dim_sharding import Dimension
 from phalanx.partitioner.move_schedule import Piece, Run, find_pieces, schedule_rounds
 from phalanx.partitioner.per_shard import FactorCall, FactorSharding, partition_groups
@@ -29,6 +29,7 @@ from phalanx.runtime import (
     emit_collective,
     partition_number,
     reshape,
+    select_first,
     shape_of,
     table_entry,
     type_like,
@@ -250,7 +251,7 @@ class MoveCall(FactorCall):
                 )
             at = table_entry(targets, number)
             if {*counts.tolist()} - {0, width}:
-                buffer = _select_first(table_entry(counts, number), buffer, _slice_at(y, at, width))
+                buffer = select_first({1: table_entry(counts, number)}, buffer, _slice_at(y, at, width))
             y = hlo.dynamic_update_slice(y, buffer, [constant_index(0), at, constant_index(0)])
         return reshape(hlo.slice(y, [0] * 3, [before, block, after], [1] * 3), shape)
 
@@ -259,11 +260,3 @@ def _slice_at(x: ir.Value, start: ir.Value, size: int) -> Any:
     """The slice of the middle dimension that begins at a position."""
     before, _, after = shape_of(x)
     return hlo.dynamic_slice(x, [constant_index(0), start, constant_index(0)], [before, size, after])
-
-
-def _select_first(count: ir.Value, x: ir.Value, y: ir.Value) -> Any:
-    """The first `count` elements of `x` along the middle dimension, then those of `y`."""
-    types = ir.RankedTensorType.get(shape_of(x), ir.IntegerType.get_signless(32))
-    below, kind = hlo.ComparisonDirectionAttr.get("LT"), hlo.ComparisonTypeAttr.get("SIGNED")
-    limit = hlo.broadcast_in_dim(types, count, [])
-    return hlo.select(hlo.compare(hlo.iota(types, i64(1)), limit, below, compare_type=kind), x, y)

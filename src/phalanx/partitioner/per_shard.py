@@ -19,9 +19,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from phalanx.core import Eqn, Jaxpr, ShapedArray, ShardingRule, Var, infer_results, physical_aval, state
-from phalanx.engine import HloSharding, PartitionedCall, dense_constant, hlo, i64, ir
+from phalanx.engine import HloSharding, PartitionedCall, dense_constant, hlo, ir
 from phalanx.lax.control_flow.while_loop import WhileEach
-from phalanx.runtime import LoweringContext, PartitionedCalls, lower_jaxpr_to_module, make_sdy_sharding_rule
+from phalanx.runtime import (
+    LoweringContext,
+    PartitionedCalls,
+    lower_jaxpr_to_module,
+    make_sdy_sharding_rule,
+    partition_number,
+    select_first,
+    shape_of,
+    table_entry,
+)
 from phalanx.sharding import Tiling, hlo_to_tiling, manual_coordinates, tiling_to_hlo
 
 if TYPE_CHECKING:
@@ -253,19 +262,9 @@ def _clear_padding(module: ir.Module, number: int, dtype: np.dtype, dim: int, he
     with module.context, ir.Location.unknown():
         block = _find_main(module).regions[0].blocks[0]
         x = block.arguments[number]
-        whole = ir.RankedTensorType(x.type)
-        i32 = ir.IntegerType.get_signless(32)
         with ir.InsertionPoint(block.operations[0]):
-            partition = hlo.convert(ir.RankedTensorType.get([], i32), hlo.partition_id())
-            table = hlo.constant(dense_constant(held.astype(np.int32)))
-            limit = hlo.reshape(ir.RankedTensorType.get([], i32), hlo.dynamic_slice(table, [partition], [1]))
-            counts = ir.RankedTensorType.get(whole.shape, i32)
-            below, kind = hlo.ComparisonDirectionAttr.get("LT"), hlo.ComparisonTypeAttr.get("SIGNED")
-            is_held = hlo.compare(
-                hlo.iota(counts, i64(dim)), hlo.broadcast_in_dim(counts, limit, []), below, compare_type=kind
-            )
-            zero = hlo.constant(dense_constant(np.broadcast_to(np.zeros((), dtype), whole.shape)))
-            cleared = hlo.select(is_held, x, zero)
+            zero = hlo.constant(dense_constant(np.broadcast_to(np.zeros((), dtype), shape_of(x))))
+            cleared = select_first({dim: table_entry(held, partition_number())}, x, zero)
         x.replace_all_uses_except(cleared, cleared.owner.operation)
 
 

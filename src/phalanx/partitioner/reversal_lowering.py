@@ -7,14 +7,13 @@ device sends one buffer and receives one, possibly its own, have widths that add
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Hashable, Sequence
 
 import numpy as np
 
 from phalanx.core import ShapedArray
-from phalanx.engine import dense_constant, hlo, i64, ir
+from phalanx.engine import dense_constant, hlo, ir
 from phalanx.partitioner.dim_sharding import find_dim_sharding
 from phalanx.partitioner.move_plans import may_plan
 from phalanx.partitioner.move_schedule import Round, Run, find_pieces, split_into_rounds
@@ -27,6 +26,7 @@ from phalanx.runtime import (
     constant_index,
     emit_collective,
     partition_number,
+    select_first,
     shape_of,
     table_entry,
     type_like,
@@ -110,7 +110,7 @@ class _ReversalCall(FactorCall):
                 attribute = ir.DenseElementsAttr.get(np.array(pairs, np.int64))
                 buffer = emit_collective("collective_permute", buffer, widths, {"source_target_pairs": attribute})
             if counts:
-                buffer = _select_first(counts, buffer, hlo.dynamic_slice(y, targets, widths))
+                buffer = select_first(counts, buffer, hlo.dynamic_slice(y, targets, widths))
             y = hlo.dynamic_update_slice(y, buffer, targets)
         return hlo.slice(y, none, shape, [1] * len(shape))
 
@@ -128,14 +128,3 @@ def _find_pairs(
                 target = tuple(found[i] for i, found in zip(at, receivers, strict=True))
                 pairs.append((sender, partitions[target]))
     return pairs
-
-
-def _select_first(counts: dict[int, ir.Value], x: ir.Value, y: ir.Value) -> ir.Value:
-    """The elements of `x` whose indices are below counts, by dimension, and the others of `y`."""
-    types = ir.RankedTensorType.get(shape_of(x), ir.IntegerType.get_signless(32))
-    below, kind = hlo.ComparisonDirectionAttr.get("LT"), hlo.ComparisonTypeAttr.get("SIGNED")
-    masks = [
-        hlo.compare(hlo.iota(types, i64(d)), hlo.broadcast_in_dim(types, count, []), below, compare_type=kind)
-        for d, count in counts.items()
-    ]
-    return hlo.select(functools.reduce(hlo.and_, masks), x, y)

@@ -229,9 +229,14 @@ def reduce_in_buffers(
         xs, others = args[: len(moved)], args[len(moved) :]
         y = apply(*[_split(x, plans) for x in xs], *others, **params)
         whole = [_merge(v, plans) for v in (y if isinstance(y, list | tuple) else [y])]
-        return [slice_p(v, starts=(0,) * v.ndim, stops=tuple(out), strides=None) for v in whole]
+        return [cut_to(v, out) for v in whole]
 
     return ctx.inline(reduce, *moved, *rest, avals=[*map(aval_of, moved), *map(aval_of, rest)])
+
+
+def cut_to(y: Any, shape: Sequence[int]) -> Any:
+    """The leading elements of `y`: a result without the elements that belong to added ones."""
+    return slice_p(y, starts=(0,) * y.ndim, stops=tuple(shape), strides=None)
 
 
 def scatter_in_buffers(

@@ -9,13 +9,13 @@ import numpy as np
 
 from phalanx.core import Primitive, ShapedArray
 from phalanx.engine.mlir import ir
-from phalanx.lax.indexing.static_slice import pad, slice_p
+from phalanx.lax.indexing.static_slice import pad
 from phalanx.lax.optimization_barrier import optimization_barrier
 from phalanx.lax.reductions.cumulative import Cumulative
 from phalanx.lax.windows.reduce_window import WINDOW, window_sharding_rule, worst
 from phalanx.partitioner.dim_sharding import find_dim_sharding, has_empty_shards, replicate_dims, separate_fill
 from phalanx.partitioner.per_shard import lower_per_shard
-from phalanx.partitioner.window_plans import reduce_in_buffers, scatter_in_buffers
+from phalanx.partitioner.window_plans import cut_to, reduce_in_buffers, scatter_in_buffers
 from phalanx.partitioner.workarounds import is_active
 from phalanx.runtime import Array, LoweringContext
 from phalanx.symbolic import is_constant_shape
@@ -36,7 +36,7 @@ def lower_reduce_window(
     num_operands = len(ctx.avals_out)
     if _skips_elements(params) and not ctx.module.is_portable and is_active("window_padding"):
         return lower_per_shard(ctx, ctx.eqn, args)
-    if (planned := _reduce_in_buffers(ctx, primitive, args, params)) is not None:
+    if (planned := _reduce_in_buffers(ctx, primitive, args, params, window)) is not None:
         return planned if primitive.multiple else planned[0]
     if num_operands == 1:
         args = (separate_fill(ctx, args[0], args[1:] or primitive.name), *args[1:])
@@ -53,13 +53,12 @@ def lower_reduce_window(
 
 
 def _reduce_in_buffers(
-    ctx: LoweringContext, primitive: Primitive, args: Sequence[ir.Value], params: dict[str, Any]
+    ctx: LoweringContext, primitive: Primitive, args: Sequence[ir.Value], params: dict[str, Any], window: dict[str, Any]
 ) -> list[ir.Value] | None:
     num_operands = len(ctx.avals_out)
     rest = args[num_operands:]
     fills = rest or [_constant(ctx, type(primitive).identity(ctx.aval_out.dtype), ctx.aval_out)]  # type: ignore[attr-defined]
-    others = {name: value for name, value in params.items() if name not in WINDOW}
-    window = {name: value for name, value in params.items() if name in WINDOW}
+    others = {name: value for name, value in params.items() if name not in window}
     operands = list(zip(args[:num_operands], fills, strict=True))
     return reduce_in_buffers(ctx, operands, rest, window, lambda *xs, **window: primitive(*xs, **others, **window))
 
@@ -152,11 +151,6 @@ def fill_shards(x: Array, fill: Any, more: Mapping[int, int]) -> Any:
     Behind a barrier, since XLA would fold them into the padding of windows, and read beyond the shards.
     """
     return optimization_barrier(pad(x, fill, [(0, more.get(d, 0), 0) for d in range(x.ndim)]))
-
-
-def cut_to(y: Array, shape: Sequence[int]) -> Any:
-    """The leading elements of `y`: a result without the elements that belong to added ones."""
-    return slice_p(y, starts=(0,) * y.ndim, stops=tuple(shape), strides=None)
 
 
 def lower_cumulative(ctx: LoweringContext, primitive: Cumulative, x: ir.Value, *, dim: int, reverse: bool) -> Any:

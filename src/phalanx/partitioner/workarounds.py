@@ -139,16 +139,17 @@ _TABLE: Final = (
         "window_spatial_sharding",
         _WINDOWS,
         "crash",
-        "Where propagation shards the result along a dimension with a window, leaves a device without a result, or "
-        "where dilated windows read dilated elements, XLA reads beyond the halo.",
+        "Where propagation shards the result along a dimension with a window, or leaves a device without a result, XLA "
+        "reads beyond the halo.",
         "Replicate operands and results along such dimensions.",
     ),
     Workaround(
         "strided_dilated_windows",
         _WINDOWS,
         "crash",
-        "Where windows skip elements of a dilated sharded dimension, the halo is smaller than the windows read.",
-        _PER_SHARD,
+        "Where windows skip elements of a dilated sharded dimension, as dilated windows do, the halo is smaller "
+        "than the windows read.",
+        "Lower the operation per shard, or replicate operands and results along such dimensions.",
     ),
     Workaround(
         "variadic_windows",

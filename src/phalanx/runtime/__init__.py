@@ -66,6 +66,7 @@ from phalanx.runtime.shard_programs import (
     emit_collective as emit_collective,
     partition_number as partition_number,
     reshape as reshape,
+    select_first as select_first,
     shape_of as shape_of,
     table_entry as table_entry,
     type_like as type_like,

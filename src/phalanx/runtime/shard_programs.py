@@ -6,13 +6,14 @@ Values that differ among devices come from tables with an entry for each partiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from phalanx.core import ShapedArray
-from phalanx.engine import dense_constant, func, hlo, ir, mlir
+from phalanx.engine import dense_constant, func, hlo, i64, ir, mlir
 
 
 def build_shard_program(operands: Sequence[ShapedArray], result: ShapedArray, body: Callable[..., Any]) -> str:
@@ -44,6 +45,17 @@ def table_entry(table: np.ndarray, number: ir.Value) -> Any:
     if not table.any():  # Constant 0 on every device: no look-up.
         return constant_index(0)
     return reshape(hlo.dynamic_slice(hlo.constant(dense_constant(table.astype(np.int32))), [number], [1]), [])
+
+
+def select_first(counts: Mapping[int, ir.Value], x: ir.Value, y: ir.Value) -> Any:
+    """The elements of `x` whose indices are below counts, by dimension, and the others of `y`."""
+    types = ir.RankedTensorType.get(shape_of(x), ir.IntegerType.get_signless(32))
+    below, kind = hlo.ComparisonDirectionAttr.get("LT"), hlo.ComparisonTypeAttr.get("SIGNED")
+    masks = [
+        hlo.compare(hlo.iota(types, i64(d)), hlo.broadcast_in_dim(types, count, []), below, compare_type=kind)
+        for d, count in counts.items()
+    ]
+    return hlo.select(functools.reduce(hlo.and_, masks), x, y)
 
 
 def emit_collective(name: str, x: ir.Value, shape: Sequence[int], attributes: dict) -> Any:
