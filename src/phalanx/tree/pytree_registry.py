@@ -28,7 +28,8 @@ def register_pytree_node(
 
     Args:
       nodetype: the type; its subclasses are not included.
-      flatten_func: returns the children, and auxiliary data that is hashable and comparable.
+      flatten_func: returns the children, and auxiliary data that is hashable and comparable. Data that compare equal, such
+        as `1` and `1.0`, are the same structure: they share a compiled program.
       unflatten_func: takes the auxiliary data and the children, and returns the value.
       flatten_with_keys_func: like `flatten_func` with pairs (key, child); without it, paths have the children's
         indices.
@@ -183,7 +184,8 @@ def register_dataclass(
     Args:
       nodetype: a dataclass, or a class whose constructor takes the listed fields by keyword.
       data_fields: names of the fields that are children.
-      meta_fields: names of the fields that are part of the structure; their values are hashable and comparable.
+      meta_fields: names of the fields that are part of the structure; their values are hashable and comparable, and
+        those that compare equal share a compiled program.
       drop_fields: names of fields that are neither; the constructor sets them when a value is rebuilt. A field that is
         no argument of the constructor must be listed here.
 
