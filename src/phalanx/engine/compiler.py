@@ -9,6 +9,7 @@ import ctypes
 import enum
 import functools
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from jaxlib._jax import LoadedExecutable as LoadedExecutable
 from phalanx.engine import client, compilation_cache, custom_call_partitioner, monitoring, runtime_errors
 from phalanx.engine.client import Client, Device, DeviceList
 from phalanx.engine.error_record import PhalanxError
+from phalanx.engine.thread_call import call_in_thread
 
 OptionValue = str | int | bool | float
 
@@ -109,8 +111,12 @@ def _compile(
     options: Mapping[str, OptionValue],
 ) -> LoadedExecutable:
     callbacks = [list(host_callbacks)] if host_callbacks else []
+    compile_it = lambda: backend_compile_and_load(devices[0].client, module, devices, compile_options, *callbacks)
     try:
-        return backend_compile_and_load(devices[0].client, module, devices, compile_options, *callbacks)
+        # jaxlib 0.12 compiles in the thread that calls it. In the main thread, a signal would wait for the end, or its
+        # handler would raise in a callback of the partitioner, and XLA keeps the text of exceptions only.
+        is_main = threading.current_thread() is threading.main_thread()
+        return call_in_thread(compile_it) if is_main else compile_it()
     except runtime_errors.XlaRuntimeError as error:
         # The exception of a partitioning callback, if one of them made the compilation fail.
         if (cause := runtime_errors.unwrap_callback_error(error)) is not error:
@@ -118,8 +124,8 @@ def _compile(
         _raise_if_option_error(error, options)
         raise
     except BaseException:
-        # A signal handler, such as that of Ctrl-C, raises while XLA compiles in another thread, which goes on to
-        # read the module. It must never be freed, not even when the interpreter ends. Other exceptions are rare here.
+        # A signal handler, such as that of Ctrl-C, raises while another thread compiles, which goes on to read the
+        # module. It must never be freed, not even when the interpreter ends. Other exceptions are rare here.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object((module, host_callbacks)))
         raise
 

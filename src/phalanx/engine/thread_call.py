@@ -1,7 +1,8 @@
 """Calls in a thread of their own, which no Ctrl-C reaches and which has the whole stack.
 
 Native modules that are loaded, and C++ that imports Python modules, end the process at an exception such as
-KeyboardInterrupt or RecursionError. `mlir` and `custom_call_targets` load them through `call_in_thread`.
+KeyboardInterrupt or RecursionError. `mlir` and `custom_call_targets` load them through `call_in_thread`. `compiler`
+compiles there, so that the main thread can receive signals.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def call_in_thread(function: Callable[[], Result]) -> Result:
         except BaseException as error:  # raised by the caller
             errors.append(error)
 
-    thread = threading.Thread(target=run, name="phalanx-loading", daemon=True)
+    thread = threading.Thread(target=run, name="phalanx-call", daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
@@ -44,5 +45,5 @@ def call_in_thread(function: Callable[[], Result]) -> Result:
     else:
         thread.join()
     if errors:
-        raise errors[0]
+        raise errors.pop()
     return results[0]

@@ -11,6 +11,7 @@ end of that dimension: `buffer_aval` is its type. Padding is added where a buffe
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Protocol, cast
@@ -376,6 +377,8 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def _read(self) -> np.ndarray:
         """Read the value, and keep it."""
+        if _ignored_interrupts:
+            _raise_ignored_interrupt(self, 2)
         try:
             if self._type.has_plain_buffer:
                 host = self._host = buffers.to_host(self._buffer)
@@ -510,7 +513,15 @@ class Array(Operators, metaclass=_ArrayMeta):
 
     def __buffer__(self, flags: int) -> memoryview:
         """The elements on the host as a read-only buffer (from Python 3.12 on: `memoryview(x)`, `numpy.frombuffer`)."""
-        return memoryview(self._value)  # type: ignore[arg-type]  # arrays of NumPy have it before 3.12, too
+        try:
+            return memoryview(self._value)  # type: ignore[arg-type]  # arrays of NumPy have it before 3.12, too
+        except Exception:
+            raise
+        except BaseException as interrupt:
+            # `numpy.asarray` ignores it and calls `__array__`, which must not wait again.
+            self._host = None  # so that it calls `_read`
+            _ignored_interrupts[:] = [(_call_of(self, 1), interrupt)]
+            raise
 
     def clone(self) -> Array:
         """Another array object with the same buffers.
@@ -617,6 +628,22 @@ traceback_filtering.guard_methods(
     "__hash__ __copy__ __deepcopy__ __dlpack__ block_until_ready copy_to_host_async addressable_data "
     "addressable_shards global_shards format unsafe_buffer_pointer is_ready on_device_size_in_bytes",
 )
+
+
+def _call_of(array: Array, depth: int) -> tuple[int, ...]:
+    """The identity of an array, and of the call `depth` frames above the caller."""
+    frame = sys._getframe(depth + 1)
+    return id(array), id(frame), frame.f_lasti
+
+
+_ignored_interrupts: list[tuple[tuple[int, ...], BaseException]] = []  # at most one
+
+
+def _raise_ignored_interrupt(array: Array, depth: int) -> None:
+    """Raise the exception of Ctrl-C that `__buffer__` has raised in the same call, which goes on."""
+    call, interrupt = _ignored_interrupts.pop()
+    if call == _call_of(array, depth + 1):
+        raise interrupt
 
 
 def wrap_buffer(buffer: Any, type: ArrayType) -> Array:

@@ -28,8 +28,8 @@ def register_pytree_node(
 
     Args:
       nodetype: the type; its subclasses are not included.
-      flatten_func: returns the children, and auxiliary data that is hashable and comparable. Data that compare equal, such
-        as `1` and `1.0`, are the same structure: they share a compiled program.
+      flatten_func: returns the children, and auxiliary data that is hashable and comparable. Data that compare equal,
+        such as `1` and `1.0`, are the same structure: they share a compiled program.
       unflatten_func: takes the auxiliary data and the children, and returns the value.
       flatten_with_keys_func: like `flatten_func` with pairs (key, child); without it, paths have the children's
         indices.
