@@ -143,7 +143,7 @@ if TYPE_CHECKING:
     )
     from phalanx.spmd.jit import Inline as Inline, clear_caches as clear_caches, jit as jit, pjit as pjit
     from phalanx.spmd.make_jaxpr import eval_shape as eval_shape, make_jaxpr as make_jaxpr
-    from phalanx.spmd.pmap import pmap as pmap, soft_pmap as soft_pmap
+    from phalanx.spmd.row_maps import pmap as pmap, soft_pmap as soft_pmap
     from phalanx.spmd.shard_map import shard_map as shard_map, smap as smap
     from phalanx.transforms import (
         grad as grad,
@@ -217,7 +217,7 @@ _NAMES = {
         "spmd.jit": "Inline clear_caches jit pjit",
         "spmd.make_jaxpr": "eval_shape make_jaxpr",
         "spmd.shard_map": "shard_map smap",
-        "spmd.pmap": "pmap soft_pmap",
+        "spmd.row_maps": "pmap soft_pmap",
         "spmd.device_put": "device_put device_put_replicated device_put_sharded",
         "spmd.device_get": "copy_to_host_async device_get live_arrays",
         "transforms": (
@@ -249,12 +249,14 @@ def _find_alias_modules() -> list[str]:
 
 
 def __getattr__(name: str):  # type: ignore[no-untyped-def]  # so that type checkers accept any alias module
-    if name in _PACKAGES or (name not in _NAMES and name in _find_alias_modules()):
-        return importlib.import_module(f"phalanx.{name}")  # which binds it here
-    if name not in _NAMES:
+    is_module = name in _PACKAGES or (name not in _NAMES and name in _find_alias_modules())
+    if not is_module and name not in _NAMES:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
-    namespaces = importlib.import_module("phalanx.engine.public_namespace")
-    return namespaces.import_public(globals(), name, _NAMES[name], name)  # The next look-up does not come here.
+    with importlib.import_module("phalanx.garbage_collector").import_without_collecting():
+        if is_module:
+            return importlib.import_module(f"phalanx.{name}")  # which binds it here
+        namespaces = importlib.import_module("phalanx.engine.public_namespace")
+        return namespaces.import_public(globals(), name, _NAMES[name], name)  # The next look-up does not come here.
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,7 @@
 """Public namespaces show their public names only, and give their name to what users import from them."""
 
 import ast
+import gc
 import importlib
 import inspect
 import pickle
@@ -122,6 +123,45 @@ def test_naming_an_optimizer_of_modules_loads_no_rules_of_updates():
     program = "import sys\nfrom phalanx.nnx import Optimizer\nprint(sorted(m for m in sys.modules if '.optim.' in m))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout == "['phalanx.optim.gradient_transformation', 'phalanx.optim.tree_arithmetic']\n"
+
+
+def test_a_first_training_step_loads_nothing_for_rarer_programs():
+    rare = {
+        "engine.coordination": "programs over several processes",
+        "engine.hlo_parser": "reports on communication",
+        "engine.offline_compiler": "plans",
+        "lax.linalg": "decompositions",
+        "random.discrete_distributions": "samplers",
+        "sharding.legacy_sharding_spec": "programs of 2021",
+        "spmd.background_compilation": "warm",
+        "spmd.row_maps": "pmap",
+        "symbolic.simplex": "comparisons of symbolic dimensions",
+    }
+    program = (
+        "import gc, sys\n"
+        "from phalanx import numpy as jnp\n"
+        "from phalanx.nnx import Linear, Module, MultiMetric, Optimizer, Param, Rngs, jit, relu, value_and_grad\n"
+        "assert gc.isenabled()\n"
+        "model = Linear(2, 3, rngs=Rngs(0))\n"
+        "jit(value_and_grad(lambda model, x: relu(model(x)).sum()))(model, jnp.ones((4, 2)))\n"
+        "print(*(m.removeprefix('phalanx.') for m in sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert rare.keys() & set(done.stdout.split()) == set()
+
+
+def test_an_import_leaves_its_objects_to_full_collections():
+    program = (
+        "import gc, sys\n"
+        "import phalanx\n"
+        "phalanx.jit\n"
+        "young = {id(x) for generation in (0, 1) for x in gc.get_objects(generation)}\n"
+        "assert not young & set(map(id, map(vars, (sys.modules['phalanx.spmd.jit'], sys.modules['numpy']))))\n"
+        "assert gc.isenabled() and not gc.get_freeze_count()\n"
+    )
+    frozen_by_python = gc.get_freeze_count()  # Python 3.12 starts with some, which must stay frozen
+    if not frozen_by_python:
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
 def test_importing_numpy_leaves_operations_to_their_first_use():

@@ -9,12 +9,10 @@ Source: Lindig (2000), "Strictly Pretty", after Wadler (1998), "A prettier print
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Break:
+class Break(NamedTuple):
     """A place where a line may end.
 
     Args:
@@ -27,8 +25,7 @@ class Break:
         return self.flat or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+class Comment(NamedTuple):
     """Text for the end of the line."""
 
     text: str
@@ -37,8 +34,7 @@ class Comment:
         return ""  # It takes no room.
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """Parts that are on one line, or broken at all of their breaks.
 
     Args:
@@ -52,8 +48,7 @@ class Group:
     is_independent: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(NamedTuple):
     """Words on as few lines as possible: a line ends after the word that reaches its width.
 
     Args:

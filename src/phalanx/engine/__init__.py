@@ -25,7 +25,6 @@ from phalanx.engine.error_record import (
     TreeError as TreeError,
     example as example,
 )
-from phalanx.engine.garbage_collector import pause_collector as pause_collector
 from phalanx.engine.hook import Hook as Hook
 from phalanx.engine.mlir import (
     cached_per_context as cached_per_context,
@@ -61,3 +60,4 @@ from phalanx.engine.transfer_guard import (
     explicit_transfer as explicit_transfer,
     unguarded_transfer as unguarded_transfer,
 )
+from phalanx.garbage_collector import pause_collector as pause_collector

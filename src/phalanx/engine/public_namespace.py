@@ -14,8 +14,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from phalanx.engine.defining_module import set_home
-from phalanx.engine.garbage_collector import pause_collector
 from phalanx.engine.traceback_filtering import guard_namespace
+from phalanx.garbage_collector import import_without_collecting
 
 _STANDARD_LIBRARY = sys.stdlib_module_names - {"builtins"}
 
@@ -83,7 +83,7 @@ def publish(
 
     def __getattr__(name: str) -> Any:
         if name in sources:
-            with pause_collector():
+            with import_without_collecting():
                 module, origin = sources[name]
                 *_, defining = map(importlib.import_module, (*first, module))
                 found = getattr(defining, origin)
@@ -102,14 +102,15 @@ def publish(
 def import_public(namespace: dict[str, Any], name: str, module: str, attribute: str) -> Any:
     """Import a name of a namespace that has its own table of names, as `publish` imports lazy ones.
 
+    The caller pauses the collector, since this module takes the time of importing NumPy and jaxlib itself.
+
     Args:
       namespace: the globals of the module, in which the name is bound.
       name: the public name.
       module: the defining module.
       attribute: the name in that module.
     """
-    with pause_collector():
-        namespace[name] = getattr(importlib.import_module(module), attribute)
+    namespace[name] = getattr(importlib.import_module(module), attribute)
     guard_namespace(namespace, (name,))
     _adopt(namespace, name)
     return namespace[name]

@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 
+import phalanx.lax.linalg
+import phalanx.random.discrete_distributions  # noqa: F401 - declares primitives that a text may name, as linalg does
 from phalanx.core import Eqn, Jaxpr, Literal, ShapedArray, Var, check_jaxpr, dtypes, infer_results, no_effects, registry
 from phalanx.export.artifact_format import malformed_error
 from phalanx.export.type_serialization import read_aval, write_aval

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import phalanx.custom_rules
-import phalanx.lax
+import phalanx.lax.linalg
 import phalanx.numpy
-import phalanx.random
-import phalanx.spmd  # noqa: F401  # the packages that declare primitives
+import phalanx.random.discrete_distributions
+import phalanx.spmd  # noqa: F401  # the packages and files that declare primitives
 from phalanx.core import Primitive, registry
 from phalanx.extend.user_call import call_p, closed_call_p, create_call_primitive, register_call_primitive_rules  # noqa: F401
 

@@ -32,12 +32,6 @@ from phalanx.nn.activations import (
     swish as swish,
     tanh as tanh,
 )
-from phalanx.nn.dot_product_attention import dot_product_attention as dot_product_attention
-from phalanx.nn.scaled_matmul import (
-    get_scaled_dot_general_config as get_scaled_dot_general_config,
-    scaled_dot_general as scaled_dot_general,
-    scaled_matmul as scaled_matmul,
-)
 from phalanx.nn.softmax import (
     log_softmax as log_softmax,
     logmeanexp as logmeanexp,
@@ -48,4 +42,22 @@ from phalanx.nn.softmax import (
 )
 from phalanx.numpy.function_stages import attach_stages as _attach_stages
 
-__getattr__, __dir__ = _publish(globals(), modules="initializers", prepare=_attach_stages)
+TYPE_CHECKING = False  # type checkers take this name for typing.TYPE_CHECKING, whose import would cost time
+
+if TYPE_CHECKING:
+    from phalanx.nn.attention import dot_product_attention as dot_product_attention
+    from phalanx.nn.block_scaled_matmul import (
+        get_scaled_dot_general_config as get_scaled_dot_general_config,
+        scaled_dot_general as scaled_dot_general,
+        scaled_matmul as scaled_matmul,
+    )
+
+__getattr__, __dir__ = _publish(
+    globals(),
+    modules="initializers",
+    lazy={
+        "attention": "dot_product_attention",
+        "block_scaled_matmul": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
+    },
+    prepare=_attach_stages,
+)

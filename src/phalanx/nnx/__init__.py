@@ -394,8 +394,9 @@ _MODULES = {
 
 def __getattr__(name: str) -> builtins.object:
     if name in _NAMES:
-        namespaces = importlib.import_module("phalanx.engine.public_namespace")
-        namespaces.import_public(globals(), name, *_NAMES[name])  # Later accesses do not call this function.
+        with importlib.import_module("phalanx.garbage_collector").import_without_collecting():
+            namespaces = importlib.import_module("phalanx.engine.public_namespace")
+            namespaces.import_public(globals(), name, *_NAMES[name])  # Later accesses do not call this function.
         # Users meet classes such as Param as types of values, before they use their names.
         for other, (module, attribute) in _NAMES.items():
             if other not in globals() and isinstance(getattr(sys.modules.get(module), attribute, None), type):

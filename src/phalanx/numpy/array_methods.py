@@ -33,7 +33,6 @@ from phalanx.numpy.ufuncs import rounding, ufunc_methods as ufunc_methods, ufunc
 from phalanx.numpy.ufuncs.ufunc_dispatch import is_operand, make_eager_binary, make_operators
 from phalanx.runtime.array import Array
 from phalanx.sharding import Mesh, NamedSharding, PartitionSpec
-from phalanx.sharding.legacy_sharding_spec import ShardingSpec, Unstacked
 from phalanx.typing import ArrayLike, DTypeLike, Shape, ShardingLike
 
 # Operator name -> ufunc. Each row defines `__name__` and the reflected `__rname__`.
@@ -243,6 +242,8 @@ class _Views:
         A dimension that a mesh axis splits into single elements, as `pmap` does, is `Unstacked`: `indices` and
         `device_buffers` then leave it out, as they did in older versions.
         """
+        from phalanx.sharding.legacy_sharding_spec import ShardingSpec, Unstacked  # noqa: PLC0415 - for programs of 2021 only
+
         spec = ShardingSpec.of(self.sharding, self.ndim)
         entries = [
             Unstacked(self.shape[d]) if d in self._unstacked_dims else entry for d, entry in enumerate(spec.sharding)

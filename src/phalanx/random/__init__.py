@@ -28,17 +28,6 @@ from phalanx.random.continuous_distributions import (
     wald as wald,
     weibull_min as weibull_min,
 )
-from phalanx.random.discrete_distributions import (
-    binomial as binomial,
-    categorical as categorical,
-    geometric as geometric,
-    multinomial as multinomial,
-    poisson as poisson,
-)
-from phalanx.random.multivariate_distributions import (
-    multivariate_normal as multivariate_normal,
-    orthogonal as orthogonal,
-)
 from phalanx.random.prng_keys import (
     Key as Key,
     PRNGKey as PRNGKey,
@@ -59,4 +48,25 @@ from phalanx.random.uniform import (
     uniform as uniform,
 )
 
-__getattr__, __dir__ = _publish(globals())
+TYPE_CHECKING = False  # type checkers take this name for typing.TYPE_CHECKING, whose import would cost time
+
+if TYPE_CHECKING:
+    from phalanx.random.discrete_distributions import (
+        binomial as binomial,
+        categorical as categorical,
+        geometric as geometric,
+        multinomial as multinomial,
+        poisson as poisson,
+    )
+    from phalanx.random.multivariate_distributions import (
+        multivariate_normal as multivariate_normal,
+        orthogonal as orthogonal,
+    )
+
+__getattr__, __dir__ = _publish(
+    globals(),
+    lazy={
+        "discrete_distributions": "binomial categorical geometric multinomial poisson",
+        "multivariate_distributions": "multivariate_normal orthogonal",
+    },
+)

@@ -15,7 +15,7 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -42,7 +42,6 @@ from phalanx.engine import (
     custom_call_partitioner,
     explicit_transfer,
     monitoring,
-    offline_compiler,
     unfinished_runs,
     unwrap_callback_error,
 )
@@ -66,6 +65,9 @@ from phalanx.runtime.program_constants import hoist_constants, is_inlined, warn_
 from phalanx.runtime.reshard_lowering import SLICED_FROM
 from phalanx.runtime.result_shardings import ResultShardings, apply_typed_shardings, as_input
 from phalanx.sharding import Sharding, from_hlo_sharding, get_placement_mesh, reorder_devices
+
+if TYPE_CHECKING:
+    from phalanx.engine.offline_compiler import OfflineProgram
 
 
 class RunChecks(Protocol):
@@ -169,7 +171,7 @@ class LoweredProgram:
 
     def compile_offline(
         self, topology: Topology, options: dict | None = None, on_start: Callable[[Any], object] | None = None
-    ) -> offline_compiler.OfflineProgram:
+    ) -> OfflineProgram:
         """Compile in another process for devices that need not be attached, of the platform it is lowered for.
 
         `on_start` is called with that process.
@@ -178,6 +180,8 @@ class LoweredProgram:
           ShardingError: the program calls back into this process with the shardings that the compiler chooses.
           OfflineCompileError: the compiler failed.
         """
+        from phalanx.engine import offline_compiler  # noqa: PLC0415 - few programs are planned
+
         module = self.module
         if module.inspections:
             raise ShardingError(

@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from phalanx.core import PhalanxError, dtypes
 from phalanx.engine import client
-from phalanx.engine.coordination import Coordinator
 from phalanx.engine.defining_module import public_in
 from phalanx.runtime.array import Array
+
+if TYPE_CHECKING:
+    from phalanx.engine.coordination import Coordinator
 
 
 @public_in("phalanx.errors")

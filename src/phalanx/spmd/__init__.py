@@ -19,7 +19,11 @@ from phalanx.spmd.make_array import (
     make_array_from_single_device_arrays as make_array_from_single_device_arrays,
 )
 from phalanx.spmd.make_jaxpr import eval_shape as eval_shape, make_jaxpr as make_jaxpr
-from phalanx.spmd.pmap import pmap as pmap, soft_pmap as soft_pmap
 from phalanx.spmd.shard_map import shard_map as shard_map, smap as smap
 
-__getattr__, __dir__ = _publish(globals())
+TYPE_CHECKING = False  # type checkers take this name for typing.TYPE_CHECKING, whose import would cost time
+
+if TYPE_CHECKING:
+    from phalanx.spmd.row_maps import pmap as pmap, soft_pmap as soft_pmap
+
+__getattr__, __dir__ = _publish(globals(), lazy={"row_maps": "pmap soft_pmap"})

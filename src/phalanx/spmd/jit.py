@@ -47,11 +47,9 @@ from phalanx.runtime import (
     transfer,
 )
 from phalanx.sharding import UNSPECIFIED
-from phalanx.spmd.background_compilation import compile_in_background
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit_diagnostics import TRACING, explain_miss, log_stage
 from phalanx.spmd.jit_primitive import bind_program
-from phalanx.spmd.refused_collectives import check_typed_communication
 from phalanx.spmd.sharding_resolution import apply_in_shardings, reshard_results
 from phalanx.spmd.stages import Compiled, Lowered, Traced
 from phalanx.transforms.flat_function import STAGE_ATTRIBUTES, function_name, wraps
@@ -424,6 +422,8 @@ class Jit:
                 self._traces[key] = traced
         allowed = traced.options.communication or state.context.communication
         if allowed != "any" and state.trace is None:  # Inside another program the option of that program applies.
+            from phalanx.spmd.refused_collectives import check_typed_communication  # noqa: PLC0415 - with an option
+
             check_typed_communication(traced.program, allowed)
         return traced
 
@@ -496,6 +496,8 @@ class Jit:
         placed = _placement(types)
         # The program of a function of mutable array references is compiled for the references of a call.
         if not (has_refs(traced.program) or placed in traced.compiled or placed in traced.compiling):
+            from phalanx.spmd.background_compilation import compile_in_background  # noqa: PLC0415 - on demand
+
             traced.compiling[placed] = compile_in_background(traced.lower_for(types))
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx.core import (
     AbstractRef,
@@ -34,7 +33,7 @@ from phalanx.core import (
     is_open_constant,
     state,
 )
-from phalanx.engine import Cache, Device, api_boundary_class, client, compiler, offline_compiler, stablehlo
+from phalanx.engine import Cache, Device, api_boundary_class, client, compiler, stablehlo
 from phalanx.engine.compile_only_devices import Topology
 from phalanx.runtime import (
     UNLIKE,
@@ -71,6 +70,11 @@ from phalanx.spmd.sharding_resolution import (
 from phalanx.transforms import function_name
 from phalanx.tree import PyTreeDef, equality_errors, tree_unflatten, treedef_children
 from phalanx.tree.key_paths import leaf_path
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from phalanx.engine.offline_compiler import OfflineProgram
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -509,9 +513,7 @@ class Lowered(_LaterStage):
             )
         return traced.lower_for(traced.argument_types(), absent=transfer.replicated_sharding(devices)).program
 
-    def compile_offline(
-        self, topology: Topology, on_start: Callable[[Any], object] | None = None
-    ) -> offline_compiler.OfflineProgram:
+    def compile_offline(self, topology: Topology, on_start: Callable[[Any], object] | None = None) -> OfflineProgram:
         """Compile the program in another process for devices that need not be attached.
 
         Args:

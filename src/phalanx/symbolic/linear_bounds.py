@@ -27,7 +27,6 @@ from phalanx.symbolic.dim_polynomials import (
     factor_dim,
     factors_of,
 )
-from phalanx.symbolic.simplex import minimize
 
 _INF: Final = math.inf
 _MAX_FACTS: Final = 96
@@ -228,6 +227,8 @@ def _minimum(target: Linear, facts: Sequence[Linear]) -> float:
     By duality the minimum is the maximum of -sum(l_i * constant_i) over multipliers l_i >= 0 for which
     sum(l_i * fact_i) has the coefficients of the form. It is infinite if the facts contradict each other.
     """
+    from phalanx.symbolic.simplex import minimize  # noqa: PLC0415 - few comparisons need it
+
     # Facts without a connection to the target cannot change its minimum, and the effort grows fast with their number.
     facts = _relevant(target, facts)
     unknowns = list({m: None for linear in (target, *facts) for m in linear if m is not None})

@@ -18,9 +18,22 @@ from phalanx.tree.key_paths import leaf_path
 from phalanx.typing import PyTree
 
 
-@register_dataclass
-@dataclass(frozen=True, slots=True)
-class NotNeeded:
+class _Mark:
+    """A value without parts, which equals all others of its class."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class NotNeeded(_Mark):
     """In `args_res`: the derivative does not depend on this argument.
 
     Examples:
@@ -30,9 +43,7 @@ class NotNeeded:
     """
 
 
-@register_dataclass
-@dataclass(frozen=True, slots=True)
-class NotSaveable:
+class NotSaveable(_Mark):
     """In `args_res`: `saveable_args` forbids to keep this argument, which must be put here before the call.
 
     Examples:
@@ -140,8 +151,7 @@ register_pytree_node(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GradValue:
+class GradValue(_Mark):
     """In `with_refs`: return the gradient of this argument.
 
     Examples:
@@ -150,8 +160,7 @@ class GradValue:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class DontWant:
+class DontWant(_Mark):
     """In `with_refs`: do not compute the gradient of this argument.
 
     Examples:
@@ -160,9 +169,7 @@ class DontWant:
     """
 
 
-@register_dataclass
-@dataclass(frozen=True, slots=True)
-class GradRef:
+class GradRef(_Mark):
     """In the result: the gradient was added to a reference.
 
     Examples:
@@ -171,12 +178,14 @@ class GradRef:
     """
 
 
-@register_dataclass
-@dataclass(frozen=True, slots=True)
-class DidntWant:
+class DidntWant(_Mark):
     """In the result: the gradient was not computed.
 
     Examples:
       >>> DidntWant()
       DidntWant()
     """
+
+
+for mark in (NotNeeded, NotSaveable, GradRef, DidntWant):
+    register_dataclass(mark, (), ())

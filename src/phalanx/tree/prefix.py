@@ -7,8 +7,7 @@ walk in Python runs only to write an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from phalanx.engine import TreeError, pytree
 from phalanx.tree.key_paths import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
@@ -172,8 +171,7 @@ def _as_tree(tree: Any) -> Any:
     return tree.unflatten([LEAF] * tree.num_leaves) if isinstance(tree, pytree.PyTreeDef) else tree
 
 
-@dataclass(frozen=True)
-class _Node:
+class _Node(NamedTuple):
     """A node of a tree: its type, its auxiliary data, and its children by their keys."""
 
     kind: type
@@ -189,8 +187,7 @@ def _flatten_node(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> _N
     return None if opened is None else _Node(type(tree), opened[1], dict(opened[0]))
 
 
-@dataclass(frozen=True)
-class _Disagreement:
+class _Disagreement(NamedTuple):
     """A place where two trees differ."""
 
     path: KeyPath

@@ -21,7 +21,7 @@ from phalanx.lax import with_sharding_constraint as constrain
 from phalanx.sharding import NamedSharding, PartitionSpec, check_rank, prime_factors
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
-from phalanx.spmd.pmap import is_per_device, make_mesh, require_mesh_axes
+from phalanx.spmd.row_maps import is_per_device, make_mesh, require_mesh_axes
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map
 from phalanx.typing import PyTree
 

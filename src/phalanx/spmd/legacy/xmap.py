@@ -32,7 +32,7 @@ from phalanx.runtime.array import Array
 from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.call_arguments import CallArguments, Signature
 from phalanx.spmd.jit import Jit
-from phalanx.spmd.pmap import is_per_device
+from phalanx.spmd.row_maps import is_per_device
 from phalanx.transforms.batching import AxisData, move_mapped_dim, vmap_flat
 from phalanx.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from phalanx.tree.key_paths import leaf_path
