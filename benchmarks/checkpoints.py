@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.harness import Row, Script, Timed, bench
 from benchmarks.per_device import mesh_of
 
-SIZES = (1024,)
+SIZES = (256,)
 ARRAYS = 8
 PAUSE = Row("pause of an asynchronous save", at_most=1.1)
 COMMITTED = Row("save until it is committed", at_most=1.1)
@@ -69,7 +69,10 @@ class Orbax:
 
 
 class Tensorstore:
-    """Saves and loads with tensorstore alone: one database, with a zarr array for each array, in chunks of a shard."""
+    """Saves and loads with tensorstore alone: one database, with a zarr array for each array, in chunks of a shard.
+
+    Chunks end with their CRC-32C, as ours do and Orbax's and NumPy's do not: it takes a quarter of a save.
+    """
 
     def __init__(self):
         self._tensorstore = importlib.import_module("tensorstore")
@@ -84,7 +87,8 @@ class Tensorstore:
         writes = []
         for name, x in tree.items():
             chunk = self._tensorstore.ChunkLayout(chunk_shape=x.sharding.shard_shape(x.shape))
-            options = {"create": True, "dtype": x.dtype, "shape": x.shape, "chunk_layout": chunk}
+            codec = self._tensorstore.CodecSpec({"driver": "zarr3", "codecs": [{"name": "bytes"}, {"name": "crc32c"}]})
+            options = {"create": True, "dtype": x.dtype, "shape": x.shape, "chunk_layout": chunk, "codec": codec}
             array = self._open(path, name, transaction=transaction, **options)
             for shard in x.addressable_shards:
                 elements = np.asarray(shard.data)
