@@ -291,6 +291,26 @@ def test_permutation():
     assert random.permutation(KEY, 0).shape == (0,)
 
 
+def test_numbers_that_the_dtype_cannot_hold_are_refused():
+    assert text(lambda: random.randint(KEY, (3,), 0, 2**33)) == (
+        ArgumentError,
+        "random.randint, maxval: expected a bound from -2147483648 to 2147483648, got 8589934592.\n"
+        "  Fix: pass dtype='int64' under enable_x64, or bounds that the dtype of the result holds.",
+    )
+    assert "minval" in text(lambda: random.randint(KEY, (3,), -(2**31) - 1, 0))[1]
+    assert text(lambda: random.choice(KEY, 2**31 + 1, (3,))) == (
+        ArgumentError,
+        "random.choice, a: expected at most 2147483648 numbers, which the default integer dtype holds, got 2147483649.\n"
+        "  Fix: call it under enable_x64.",
+    )
+    assert "random.permutation, x" in text(lambda: random.permutation(KEY, 2**33))[1]
+    assert int(random.randint(KEY, (500,), -300, 300, "int8").max()) == 127
+    assert int(random.randint(KEY, (500,), 0, 2**32, "uint32").max()) > 2**31
+    with phalanx.enable_x64(True):
+        assert int(random.randint(KEY, (100,), 0, 2**40).max()) > 2**33
+        assert int(random.choice(KEY, 2**40, (100,)).max()) > 2**33
+
+
 def test_choice():
     x = np.arange(12.0).reshape(4, 3)
     assert random.choice(KEY, x, (5, 2), axis=1).shape == (4, 5, 2)

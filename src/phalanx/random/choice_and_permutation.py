@@ -122,7 +122,7 @@ def _static_count(name: str, argument: str, x: object, axis: int) -> DimSize:
     """Return n of an argument that denotes the numbers from 0 to n - 1."""
     try:
         _resolve_axis(name, np.empty(1, bool), axis)
-        return max_dim(static_size(x), 0)
+        size = static_size(x)
     except (AttributeError, TypeError):
         raise ConversionError(
             f"random.{name}, {argument}",
@@ -130,6 +130,15 @@ def _static_count(name: str, argument: str, x: object, axis: int) -> DimSize:
             got=repr(x),
             fix="pass an array of rank 1 or more",
         ) from None
+    largest = int(dtypes.iinfo(dtypes.canonicalize_dtype(int)).max) + 1
+    if isinstance(size, int) and size > largest:
+        raise ArgumentError(
+            f"random.{name}, {argument}",
+            expected=f"at most {largest} numbers, which the default integer dtype holds",
+            got=size,
+            fix="call it under enable_x64",
+        )
+    return max_dim(size, 0)
 
 
 @distribution("a_size", "replace", "axis", "mode")
@@ -237,7 +246,8 @@ def choice(
       An array of the shape of `a` with `shape` in place of `axis`.
 
     Raises:
-      ArgumentError: `a` is empty, or there are more draws without replacement than elements.
+      ArgumentError: `a` is empty or more than the default integer dtype holds, or there are more draws without
+        replacement than elements.
       ShapeError: `p` has not one probability for each element.
       AxisError: `a` has no dimension `axis`.
 

@@ -109,7 +109,7 @@ def randint(
       An array of `dtype` and shape `shape`; `minval` where `maxval` is not above it.
 
     Raises:
-      ArgumentError: `dtype` is not an integer dtype.
+      ArgumentError: `dtype` is not an integer dtype, or an int as a bound fits neither it nor the default dtype.
       ShapeError: a bound does not broadcast to the shape.
 
     Examples:
@@ -121,8 +121,8 @@ def randint(
     dtype = int_dtype("randint", dtype)
     shape = check_shape("randint", shape)
     # Python integers are clipped before they are converted to `dtype`, which may not hold them.
-    low, _ = _clip_python_bound(minval, dtype)
-    high, is_beyond = _clip_python_bound(maxval, dtype)
+    low, _ = _clip_python_bound("minval", minval, dtype)
+    high, is_beyond = _clip_python_bound("maxval", maxval, dtype)
     return _randint(key, shape, low, high, is_beyond, dtype, out_sharding=out_sharding)
 
 
@@ -165,11 +165,19 @@ def _randint(
     return lax.convert_element_type(lax.add(low, lax.convert_element_type(offset, dtype)), narrow)
 
 
-def _clip_python_bound(bound: Array, dtype: np.dtype) -> tuple[Any, bool]:
+def _clip_python_bound(name: str, bound: Array, dtype: np.dtype) -> tuple[Any, bool]:
     """Clip a Python number to the range of `dtype`; return it and whether it was too large. Arrays are not changed."""
     if not isinstance(bound, int | float | np.integer):
         return np.asarray(bound) if isinstance(bound, list | tuple) else bound, False
-    info = dtypes.iinfo(dtype)
+    info, usual = dtypes.iinfo(dtype), dtypes.iinfo(dtypes.canonicalize_dtype(int))
+    least, largest = int(min(info.min, usual.min)), int(max(info.max, usual.max)) + 1
+    if not isinstance(bound, float) and not least <= int(bound) <= largest:
+        raise ArgumentError(
+            f"random.randint, {name}",
+            expected=f"a bound from {least} to {largest}",
+            got=bound,
+            fix="pass dtype='int64' under enable_x64, or bounds that the dtype of the result holds",
+        )
     return np.asarray(min(max(int(bound), int(info.min)), int(info.max)), dtype)[()], int(bound) > int(info.max)
 
 
