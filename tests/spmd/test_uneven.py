@@ -500,6 +500,14 @@ def test_a_move_sends_as_many_rows_as_the_busiest_device_must(name, mesh):
     assert not [c for c in collectives(function, x) if c.kind != "collective-permute"]
 
 
+def test_a_factor_that_is_cut_out_of_the_result_of_a_kernel_is_moved_by_rows(mesh):
+    x = phalanx.device_put(values(17, 6), NamedSharding(mesh, P("x")))
+    # Six rows of the first two devices, each to a device of its own.
+    assert [c.bytes for c in collectives(lambda x: jnp.linalg.qr(x)[1], x) if c.kind == "collective-permute"] == [
+        24
+    ] * 3
+
+
 def test_a_reversal_of_several_split_dimensions_sends_each_shard_once():
     for sizes, shape, place in [((2, 3), (7, 5, 14), P("x", None, "y")), ((4, 2), (5, 1, 9), P("y", None, "x"))]:
         mesh = auto_mesh(sizes, "xy", devices=phalanx.devices()[: np.prod(sizes)])

@@ -118,11 +118,9 @@ class Qr(MatrixPrimitive, name="qr", multiple=True):
 
 def emit_leading(ctx: LoweringContext, x: ir.Value, aval: ShapedArray, dim: int, size: int) -> Any:
     """Emit the first `size` entries along `dim`."""
-    limits = list(aval.shape)
-    if limits[dim] == size:
+    if aval.shape[dim] == size:
         return x
-    limits[dim] = size
-    return ctx.slice(x, [0] * len(limits), limits, [1] * len(limits), aval.with_shape(tuple(limits)))
+    return ctx.inline(lambda x: slice_in_dim(x, 0, size, axis=dim), x, avals=[aval])[0]
 
 
 qr_p = Qr()
