@@ -23,12 +23,15 @@ from phalanx.core import (
     RuleError,
     ShapedArray,
     ShapeError,
+    ShardingError,
     ShardingRule,
     TreeError,
     Undefined,
     effects,
+    format_source,
     get_aval,
     is_extended,
+    physical_aval,
 )
 from phalanx.custom_rules import SymbolicZero, custom_vjp
 from phalanx.engine.mlir import func, ir
@@ -43,6 +46,7 @@ from phalanx.lax.shape import batched_sharding_rule
 from phalanx.lax.sharding.out_sharding import drop_type_sharding
 from phalanx.lax.sharding_constraint import constrain
 from phalanx.runtime.lowering import LoweringContext
+from phalanx.runtime.reshard_lowering import state_sharding
 from phalanx.sharding import Mesh, NamedSharding
 from phalanx.spmd import jit
 from phalanx.symbolic import evaluate, is_symbolic, same_dim
@@ -241,7 +245,7 @@ class CallExported(Primitive, name="call_exported", multiple=True):
             s is not None and not a.is_symbolic and s.padded_shape(a.shape) != a.shape
             for s, a in zip(placed, avals, strict=True)
         )
-        name, function_type, expected = ctx.module.add_function(
+        name, function_type, expected, names_shardings = ctx.module.add_function(
             # The functions are linked once for each program and argument types, however often it is called.
             ("exported", exported, tuple(kept)),
             exported.fun_name,
@@ -270,7 +274,12 @@ class CallExported(Primitive, name="call_exported", multiple=True):
             if mesh is not None and isinstance(stored, NamedSharding) and stored.unreduced_over:
                 # The function states that they are terms. To state another sharding first would add them up.
                 ctx.module.typed_shardings[x] = with_devices(stored, mesh, sizes)
-        return _constrain_all(ctx, results, outs, exported.out_shardings, mesh, sizes)
+        if names_shardings or mesh is None or ctx.module.names_requests:
+            return _constrain_all(ctx, results, outs, exported.out_shardings, mesh, sizes)
+        # As in a program that is compiled here, results like arguments are expected to be sharded like them already.
+        alike = set(zip(exported.in_avals, exported.in_shardings, strict=True))
+        is_alike = [pair in alike for pair in zip(exported.out_avals, exported.out_shardings, strict=True)]
+        return _constrain_all(ctx, results, outs, exported.out_shardings, mesh, sizes, is_alike)
 
     jvp = Undefined("an artifact holds its reverse-mode derivative only; use grad or vjp, which call it")
 
@@ -319,6 +328,14 @@ def _choose_mesh(ctx: LoweringContext, exported: ExportedProgram) -> tuple[Mesh 
     if exported.nr_devices == 1:
         return None, None
     module = ctx.module
+    if module.manual is not None and (inside := module.manual.axes.intersection(_named_axes(exported))):
+        raise ShardingError(
+            f"call of exported {exported.fun_name}, at {format_source(ctx.eqn.source)}",
+            expected="a call outside of a shard_map over axes of the mesh that the program was exported for, here "
+            + ", ".join(sorted(inside)),
+            got="a call inside of it",
+            fix="call it on the arrays outside, or export the function without shardings, for one device",
+        )
     meshes = map(read_mesh, module.meshes)
     declared = next((m for m in meshes if m.size == module.num_partitions), None)
     sizes = choose_mesh_sizes(
@@ -335,6 +352,12 @@ def _choose_mesh(ctx: LoweringContext, exported: ExportedProgram) -> tuple[Mesh 
     return Mesh(devices.reshape(tuple(sizes.values())), tuple(sizes)), sizes
 
 
+def _named_axes(exported: ExportedProgram) -> set[Any]:
+    """The mesh axes that the shardings of arguments and results name."""
+    named = (*exported.in_shardings, *exported.out_shardings)
+    return {axis for s in named if isinstance(s, NamedSharding) for axis in s.spec.axes}
+
+
 def _constrain_all(
     ctx: LoweringContext,
     values: Sequence[Any],
@@ -342,9 +365,18 @@ def _constrain_all(
     shardings: Sequence[StoredSharding],
     mesh: Mesh | None,
     sizes: Mapping[str, int] | None,
+    are_expected: Sequence[bool] | None = None,
 ) -> list[Any]:
     """Constrain IR values to the shardings of the export, over the devices of the calling program."""
     if mesh is None or mesh.size == 1:
         return list(values)
-    placed = [with_devices(stored, mesh, sizes) for stored in shardings]
-    return [constrain(ctx, x, aval, sharding) for x, aval, sharding in zip(values, avals, placed, strict=True)]
+    out = []
+    for x, aval, stored, is_expected in zip(
+        values, avals, shardings, are_expected or [False] * len(values), strict=True
+    ):
+        sharding = with_devices(stored, mesh, sizes)
+        if is_expected and sharding is not None and not sharding.unreduced_over:
+            out.append(state_sharding(ctx, x, physical_aval(aval), sharding))
+        else:
+            out.append(constrain(ctx, x, aval, sharding))
+    return out

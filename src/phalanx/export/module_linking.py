@@ -33,7 +33,7 @@ def link_artifact(
     platform: int,
     mesh: Mesh | None,
     shardings: Sequence[Sharding | None],
-) -> tuple[str, Any, Sequence[Sharding | None]]:
+) -> tuple[str, Any, Sequence[Sharding | None], bool]:
     """Add the functions of an exported program to the module of `ctx`.
 
     Args:
@@ -46,7 +46,8 @@ def link_artifact(
       shardings: of its arguments on the devices of the call.
 
     Returns:
-      The name of the function that was `main`, its MLIR function type, and the shardings expected of its results.
+      The name of the function that was `main`, its MLIR function type, the shardings expected of its results, and
+      whether its operations may name shardings.
 
     Raises:
       ArtifactError: `main` does not have the types in the header.
@@ -85,9 +86,8 @@ def link_artifact(
             module.symbols.insert(clone)
         functions[ir.StringAttr(clone.attributes["sym_name"]).value] = clone
     if module.is_partitioned and not module.is_portable and module.manual is None and mesh is not None:
-        expected = special_lowering.lower_linked(ctx, main, functions, shardings, mesh, read_equation)
-        return main, function_type, expected
-    return main, function_type, [None] * len(exported.out_avals)
+        return main, function_type, *special_lowering.lower_linked(ctx, main, functions, shardings, mesh, read_equation)
+    return main, function_type, [None] * len(exported.out_avals), True
 
 
 def _refine(

@@ -67,12 +67,14 @@ class _Linked(NamedTuple):
       records: the text of the equation that a function computes, by name.
       mesh: the mesh that the constraints of the program refer to.
       read_equation: reads an equation from its text and the types of its operands and results.
+      naming: the operations that name shardings.
     """
 
     functions: dict[str, ir.Operation]
     records: dict[str, str]
     mesh: Mesh
     read_equation: Callable[..., Eqn | None]
+    naming: list[ir.Operation]
 
 
 def lower_linked(
@@ -82,7 +84,7 @@ def lower_linked(
     shardings: Sequence[Any],
     mesh: Mesh,
     read_equation: Callable[..., Eqn | None],
-) -> list[NamedSharding | None]:
+) -> tuple[list[NamedSharding | None], bool]:
     """Lower the operations of a linked program again.
 
     Args:
@@ -94,7 +96,7 @@ def lower_linked(
       read_equation: reads an equation from its text and the types of its operands and results.
 
     Returns:
-      For each result the sharding that is expected of it; None if unknown.
+      For each result the sharding that is expected of it, None if unknown; and whether operations name shardings.
     """
     records = {
         name: ir.StringAttr(f.attributes[EQUATION]).value for name, f in functions.items() if EQUATION in f.attributes
@@ -102,8 +104,9 @@ def lower_linked(
     (block,) = functions.pop(main).regions[0].blocks
     for x, sharding in zip(list(block.arguments)[len(block.arguments) - len(shardings) :], shardings, strict=True):
         _state_sharding(ctx, x, sharding)
-    _lower_block(ctx, block, _Linked(functions, records, mesh, read_equation))
-    return _returned_shardings(ctx, block)
+    linked = _Linked(functions, records, mesh, read_equation, [])
+    _lower_block(ctx, block, linked)
+    return _returned_shardings(ctx, block), bool(linked.naming)
 
 
 def _returned_shardings(ctx: LoweringContext, block: ir.Block) -> list[NamedSharding | None]:
@@ -127,6 +130,8 @@ def _lower_block(outer: LoweringContext, block: ir.Block, linked: _Linked) -> No
     ctx = LoweringContext(outer.module)  # its constants belong to the block
     ctx.eqn = outer.eqn
     for op in [view.operation for view in block.operations]:  # the `name` of a composite's view is its attribute
+        if op.name.startswith("sdy."):
+            linked.naming.append(op)
         if op.name == "sdy.sharding_constraint":
             _state_sharding(ctx, op.results[0], _read_sharding(linked.mesh, op.attributes["sharding"]))
         elif op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):

@@ -106,6 +106,22 @@ def reshard_to(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> 
     return x
 
 
+def state_sharding(ctx: Any, x: ir.Value, aval: ShapedArray, sharding: Sharding) -> Any:
+    """Emit a sharding constraint on a value that is expected to have the sharding already.
+
+    Shardy propagates it like that of a result of the program: to an uneven value by way of its padding, and late.
+    """
+    padded = aval.with_shape(sharding.padded_shape(aval.shape))
+    attribute = sdy_sharding(ctx.module, sharding, aval.ndim)
+    if padded.shape == aval.shape:
+        x = sdy.ShardingConstraintOp(x, attribute).result
+    else:
+        x = sdy.ShardingConstraintOp(add_padding(ctx, x, aval.shape, padded), attribute).result
+        x = remove_padding(x, aval.shape)
+    ctx.module.known_shardings[x] = ctx.module.inferred_shardings[x] = sharding
+    return x
+
+
 def _pad_for(shape: tuple[int, ...], shardings: Sequence[Sharding]) -> tuple[int, ...]:
     """The smallest shape that all these shardings divide evenly."""
     padded = functools.reduce(lambda padded, sharding: sharding.padded_shape(padded), shardings, shape)
