@@ -39,6 +39,10 @@ def layer(x, w, mesh=None):
     return h + noise, lax.fori_loop(0, 3, lambda i, s: s + jnp.sort(h, 0).sum(), 0.0)
 
 
+def on_data(mesh):
+    return NamedSharding(mesh, P("data"))
+
+
 def places(mesh, specs):
     return tuple(NamedSharding(mesh, spec) for spec in specs)
 
@@ -177,7 +181,7 @@ def test_a_mesh_is_given_to_the_export_and_specs_name_its_axes():
     with pytest.raises(ValueError) as error:
         export.export(phalanx.jit(lambda x: x, in_shardings=rows_of_eight), mesh=MESH)(x)
     assert str(error.value) == (
-        "export of <lambda>, argument mesh: expected a mesh of 8 devices, as the shardings of the function, got "
+        "export of <lambda>, argument mesh: expected a mesh of 8 devices, as the sharding of argument x, got "
         "AbstractMesh('data': 2, 'model': 2, axis_types=(Auto, Auto)).\n"
         "  Fix: name only the axes in the shardings, as in jit(f, in_shardings=P('data'))."
     )
@@ -237,10 +241,6 @@ def test_programs_without_one_mesh_run_on_as_many_devices_only():
         "mesh than the sharding of argument x, got a program for 1",
     ):
         found.call(np.ones(8, "f4"), np.ones(8, "f4"))
-
-
-def on_data(mesh):
-    return NamedSharding(mesh, P("data"))
 
 
 @pytest.mark.parametrize(
@@ -389,15 +389,41 @@ def test_a_sharding_without_axes_is_named_where_it_fixes_the_devices():
         assert f"as it was exported for, since {named} names no axes of a mesh" in refusal(found.call, eight)
 
 
-def test_an_export_names_the_line_of_a_mesh_of_another_size():
-    eight = AbstractMesh((8,), ("data",))
-    for function in (
-        lambda x: lax.with_sharding_constraint(x, on_data(eight)),
-        lambda x: phalanx.shard_map(lambda x: x, mesh=eight, in_specs=P("data"), out_specs=P("data"))(x),
-    ):
-        line = function.__code__.co_firstlineno
+EIGHT = AbstractMesh((8,), ("data",))
+HIGH = auto_mesh((4,), ("data",), devices=phalanx.devices()[4:])  # and others than those of the program
+OVER_OTHERS = {
+    "a constraint": lambda mesh: lambda x: lax.with_sharding_constraint(x, on_data(mesh)),
+    "device_put": lambda mesh: lambda x: phalanx.device_put(x, on_data(mesh)),
+    "shard_map": lambda mesh: lambda x: phalanx.shard_map(lax.neg, mesh=mesh, in_specs=P(), out_specs=P())(x),
+    "an inner result": lambda mesh: lambda x: phalanx.jit(lax.neg, out_shardings=on_data(mesh))(x),
+    "an inner argument": lambda mesh: lambda x: phalanx.jit(lax.neg, in_shardings=on_data(mesh))(x),
+    "a type": lambda mesh: lambda x: phalanx.reshard(x, on_data(mesh.update(axis_types=(AxisType.Explicit,)))),
+}
+
+
+@pytest.mark.parametrize("name", OVER_OTHERS)
+def test_an_export_names_the_line_of_a_mesh_of_other_devices(name):
+    line = OVER_OTHERS[name](EIGHT).__code__.co_firstlineno
+    low = on_data(auto_mesh((4,), ("data",), devices=phalanx.devices()[:4]))
+    cases = [(OVER_OTHERS[name](EIGHT), on_data(MESH)), (OVER_OTHERS[name](HIGH), low)]
+    for program, place in cases[: 1 if name == "a type" else 2]:  # a type names no devices
         with pytest.raises(phalanx.errors.ShardingError, match=rf"at .*test_other_meshes.py:{line}.*: expected"):
-            export.export(phalanx.jit(function, in_shardings=on_data(MESH)))(X)
+            export.export(phalanx.jit(program, in_shardings=place))(X)
+
+
+def test_an_export_takes_a_mesh_with_axes_and_names_a_sharding_of_other_devices():
+    for mesh in ("data", AbstractMesh((), ())):
+        with pytest.raises(TypeError, match="argument mesh: expected a Mesh or AbstractMesh with axes, or None, got"):
+            export.export(phalanx.jit(lambda x: x), mesh=mesh)
+    eight = on_data(auto_mesh((8,), ("data",)))
+    for program, named in (
+        (phalanx.jit(lambda x: x), "the sharding of argument x"),
+        (phalanx.jit(lambda x: x + 1, out_shardings=eight), "the sharding of result"),
+        (phalanx.jit(lambda x: lax.with_sharding_constraint(x, eight)), r"sharding_constraint at test_other.*py:\d+"),
+    ):
+        x = phalanx.device_put(X, eight) if "argument" in named else X
+        with pytest.raises(ValueError, match=f"expected a mesh of 8 devices, as {named}, got AbstractMesh"):
+            export.export(program, mesh=MESH)(x)
 
 
 @pytest.mark.parametrize("inner", ["shard_map", "constraint"])
@@ -429,3 +455,68 @@ def test_a_program_that_read_a_size_refuses_other_sizes_and_names_the_line():
         "test_other_meshes.py:LINE was exported with, got data=4, model=2.\n"
         "  Fix: call it on a mesh with data=2, or export the function again with this mesh."
     )
+
+
+@phalanx.custom_vjp
+def scaled_back(x):
+    return x * 2
+
+
+scaled_back.defvjp(lambda x: (x * 2, None), lambda _, y_bar: (y_bar / MESH.shape["data"],))
+
+
+def test_a_derivative_names_the_lines_of_the_function_and_of_its_custom_rules():
+    double = phalanx.shard_map(lambda x: x * 2, mesh=MESH, in_specs=P("data"), out_specs=P("data"))
+    other = NamedSharding(AbstractMesh((4,), ("all",)), P("all"))
+    eight = phalanx.device_put(X, on_data(auto_mesh((8, 1), ("data", "model"))))
+    for function, line in (
+        (lambda x: double(x), "shard_map at"),
+        (lambda x: phalanx.jit(lax.sin, out_shardings=other)(x), "jit at"),
+        (scaled_back, "mesh.shape['data'] at"),
+    ):
+        found = deserialize(export.export(phalanx.jit(function, in_shardings=on_data(MESH)))(X).serialize(1)).vjp()
+        code = function.__code__ if function is not scaled_back else scaled_back.bwd.__code__
+        with pytest.raises(ValueError, match=re.escape(f"{line} test_other_meshes.py:{code.co_firstlineno}")):
+            found.call(eight, eight)
+
+
+def test_a_custom_rule_resolves_specs_over_the_mesh_of_the_export():
+    @phalanx.custom_vjp
+    def double(x):
+        return x * 2
+
+    double.defvjp(lambda x: (x * 2, None), lambda _, y_bar: (lax.with_sharding_constraint(y_bar * 2, P("data")),))
+    found = export.export(phalanx.jit(double, in_shardings=P("data")), mesh=MESH)(X).vjp()
+    eight = phalanx.device_put(X, on_data(auto_mesh((8, 1), ("data", "model"))))
+    np.testing.assert_array_equal(found.call(eight, eight)[0], X * 2)
+
+
+def test_a_call_inside_a_shard_map_over_axes_of_the_program_is_refused_at_its_line():
+    found = export.export(phalanx.jit(lambda x: x + 1, in_shardings=on_data(MESH)))(X)
+    call = lambda x: found.call(x)
+    inside = phalanx.shard_map(call, mesh=auto_mesh((8,), ("data",)), in_specs=P(), out_specs=P(), check_vma=False)
+    with pytest.raises(ValueError) as error:
+        inside(X)
+    assert re.sub(r"at \S*/|:21 \(.*\)", "", str(error.value)) == (
+        f"call of exported <lambda>, test_other_meshes.py:{call.__code__.co_firstlineno}: expected a call "
+        "outside of a shard_map over axes of the mesh that the program was exported for, here data, got a call inside of it.\n"
+        "  Fix: call it on the arrays outside, or export the function without shardings, for one device."
+    )
+
+
+def test_a_derivative_sends_what_a_fresh_compile_sends_where_results_are_sharded_like_arguments():
+    function, x = (lambda x: (jnp.tanh(x), jnp.cumsum(x, 0), jnp.concatenate([x, x]))), np.resize(X, (17, 6))
+    outs = P("model"), P(None, "data"), P("data")
+    jitted = phalanx.jit(function, in_shardings=on_data(MESH), out_shardings=places(MESH, outs))
+    found = deserialize(export.export(jitted)(x).serialize(1)).vjp()
+
+    def pullback(x, *y_bars):
+        return phalanx.vjp(function, x)[1](y_bars)
+
+    wanted = phalanx.jit(pullback)(x, *function(x))
+    for sizes in ((2, 1), (8, 1), (2, 4)):
+        mesh = auto_mesh(sizes, ("data", "model"), devices=phalanx.devices()[: np.prod(sizes)])
+        args = [phalanx.device_put(v, s) for v, s in zip((x, *function(x)), places(mesh, (P("data"), *outs)))]
+        fresh = phalanx.jit(pullback, out_shardings=on_data(mesh))
+        np.testing.assert_allclose(found.call(*args)[0], wanted[0], rtol=1e-4, atol=1e-5)
+        assert collectives(phalanx.jit(found.call), *args).bytes == collectives(fresh, *args).bytes

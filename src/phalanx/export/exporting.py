@@ -7,16 +7,18 @@ The derivative is exported the same way, at its first use.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from phalanx.core import (
     ArgumentError,
     ArgumentTypeError,
+    Context,
     ConversionError,
+    Eqn,
     Jaxpr,
     ShapeDtypeStruct,
     ShardingError,
@@ -24,6 +26,8 @@ from phalanx.core import (
     effects,
     iterate_jaxprs,
     run_jaxpr,
+    state,
+    state_extra,
 )
 from phalanx.engine import client
 from phalanx.export.call_exported import call_exported_p
@@ -33,7 +37,7 @@ from phalanx.export.mesh_size_reads import watch_mesh_sizes
 from phalanx.export.portable_lowering import lower_portable
 from phalanx.export.program_mesh import DeclaredMesh
 from phalanx.export.safety_checks import DisabledSafetyCheck, format_line
-from phalanx.export.type_serialization import StoredSharding, without_devices
+from phalanx.export.type_serialization import without_devices
 from phalanx.lax import full
 from phalanx.runtime import ArrayType, is_abstract, named_sharding, on_abstract_devices, on_devices
 from phalanx.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, use_mesh
@@ -70,7 +74,7 @@ def export(
       `ShapeDtypeStruct`s whose dimensions may be symbolic (see `symbolic_args_specs`).
 
     Raises:
-      ArgumentTypeError: `fun_jit` was not made by `jit`.
+      ArgumentTypeError: `fun_jit` was not made by `jit`, or `mesh` is no mesh with axes.
       ArgumentError: a platform does not exist, or is given twice.
       ShardingError: raised by the returned function if the shardings of the function are over another mesh.
       CustomCallError: raised by the returned function if the program calls kernels with no stability guarantee.
@@ -93,6 +97,13 @@ def export(
         )
     # Checked here and not in the returned function, so that the error is at the line with the mistake.
     platforms, disabled = _check_platforms(platforms), _check_disabled(disabled_checks)
+    if mesh is not None and (not isinstance(mesh, Mesh | AbstractMesh) or mesh.empty):
+        raise ArgumentTypeError(
+            "export, argument mesh",
+            expected="a Mesh or AbstractMesh with axes, or None",
+            got=f"{mesh!r} of type {type(mesh).__name__}",
+            fix="create one, as in AbstractMesh((4,), ('data',))",
+        )
 
     def exporter(*args: Any, **kwargs: Any) -> Exported:
         with nullcontext() if mesh is None else use_mesh(mesh.abstract_mesh):
@@ -168,8 +179,17 @@ def _export(
     mesh: Mesh | AbstractMesh | None = None,
     *,
     sizes_read: Mapping[Any, str],
+    primal: _MeshAxes | None = None,
 ) -> Exported:
-    """Lower a traced function. `parameters` names its parameters where its signature does not, as for a derivative."""
+    """Lower a traced function.
+
+    Args:
+      traced: the function.
+      platforms, disabled, mesh: as for `export`.
+      parameters: the names of its parameters where its signature does not have them, as for a derivative.
+      sizes_read: by axis, what read its size; None stands for all axes.
+      primal: for a derivative, what `_find_mesh_axes` found in the function that it is of.
+    """
     traced = traced.resolve_auto()
     name, program, options, call = traced.fun_name, traced.program, traced.options, traced._call
     place = _choose_placement(program)
@@ -184,10 +204,18 @@ def _export(
         lambda i: f"export of {name}, result{traced.result_path(i)}",
         absent=None if mesh is None else on_abstract_devices(NamedSharding(mesh.abstract_mesh, PartitionSpec())),
     )
+    # Names of whole parameters for messages about the structure; `paths` names flat leaves, as a derivative's
+    # parameters.
+    signature_names = [call.signature.name_of(call.position(i)) for i in range(len(call.dynamic()[0]))]
+    paths = parameters or [call.path(i) for i in range(len(program.in_avals))]
+    results = [traced.result_path(i) for i in range(len(program.out_avals))]
     if mesh is not None and len(devices) != mesh.size:
+        given = [d or (t.sharding if t.committed else None) for d, t in zip(declared, types, strict=True)]
+        named = _name_shardings(program, zip(given, paths), zip(out_declared, results))
+        what = next(what for s, what in named if s.num_devices == len(devices))
         raise ShardingError(
             f"export of {name}, argument mesh",
-            expected=f"a mesh of {len(devices)} devices, as the shardings of the function",
+            expected=f"a mesh of {len(devices)} devices, as {what}",
             got=mesh.abstract_mesh,
             fix="name only the axes in the shardings, as in jit(f, in_shardings=P('data'))",
         )
@@ -212,20 +240,10 @@ def _export(
         tuple(without_devices(s, len(devices), a) for s, a in zip(shardings, avals, strict=True))
         for shardings, avals in ((in_shardings, in_avals), (out_shardings, out_avals))
     )
-    # Names of whole parameters for messages about the structure; `paths` names flat leaves, as a derivative's
-    # parameters.
-    signature_names = [call.signature.name_of(call.position(i)) for i in range(len(call.dynamic()[0]))]
-    paths = parameters or [call.path(i) for i in range(len(in_avals))]
-    cotangents = [f"cotangent of result{traced.result_path(i)}" for i in range(len(out_avals))]
-    mesh_axes, devices_fixed_by = _find_mesh_axes(
-        program,
-        [
-            *((s, f"the sharding of argument {path}") for s, path in zip(in_stored, paths, strict=True)),
-            *((s, f"the sharding of result{traced.result_path(i)}") for i, s in enumerate(out_stored)),
-        ],
-        portable.meshes,
-        sizes_read,
-    )
+    named = _name_shardings(program, zip(in_stored, paths), zip(out_stored, results))
+    found = _name_primal_lines(_find_mesh_axes(program, named, portable.meshes, devices, sizes_read), primal)
+    cotangents = [f"cotangent of result{path}" for path in results]
+    context = state.context  # of the user's call, in which the derivative is traced, too
     return Exported(
         fun_name=name,
         in_tree=traced.in_tree,
@@ -244,12 +262,21 @@ def _export(
         module_kept_var_idx=portable.kept,
         parameters=tuple(parameters or signature_names),
         constraints=tuple(next((d.scope.texts for a in in_avals for d in a.shape if is_symbolic(d)), ())),
-        mesh_axes=mesh_axes,
-        devices_fixed_by=devices_fixed_by,
+        mesh_axes=found.axes,
+        devices_fixed_by=found.devices_fixed_by,
         # The derivative is traced and lowered at its first use; most exports are never differentiated.
         _get_vjp=functools.cache(
             lambda: _export_vjp(
-                name, program, in_shardings, out_shardings, platforms, disabled, [*paths, *cotangents], sizes_read
+                name,
+                program,
+                in_shardings,
+                out_shardings,
+                platforms,
+                disabled,
+                [*paths, *cotangents],
+                sizes_read,
+                context,
+                found,
             )
         ),
     )
@@ -270,57 +297,85 @@ def _choose_placement(program: Jaxpr) -> Callable[[Any], Any]:
     return place
 
 
-def _find_mesh_axes(
-    program: Jaxpr,
-    stored: Sequence[tuple[StoredSharding, str]],
-    declared: Sequence[DeclaredMesh],
-    sizes_read: Mapping[Any, str],
-) -> tuple[tuple[ProgramAxis, ...] | None, str | None]:
-    """Find the axes of the mesh of a program.
+class _MeshAxes(NamedTuple):
+    """The axes of the one mesh that all shardings of a program name; None if there is no such mesh, and the reason."""
+
+    axes: tuple[ProgramAxis, ...] | None
+    devices_fixed_by: str | None = None
+
+
+def _name_shardings(
+    program: Jaxpr, ins: Iterable[tuple[Any, str]], outs: Iterable[tuple[Any, str]]
+) -> list[tuple[Any, str]]:
+    """The shardings that a program names, and what they are of.
 
     Args:
       program: the jaxpr.
-      stored: the shardings of its arguments and results, and what they are.
-      declared: the meshes that the module declares.
-      sizes_read: by axis, what read its size; None stands for all axes.
-
-    Returns:
-      The axes of the one mesh that all shardings name, and what fixes their sizes; None if there is no such mesh. Then
-      also the reason.
+      ins, outs: the shardings of its arguments and results, with the paths of these.
     """
-    equations = [eqn for jaxpr in iterate_jaxprs(program) for eqn in jaxpr.eqns]
-    targets = [
-        (s, f"{eqn.primitive.name} at {format_line(eqn.source)}")
-        for eqn in equations
-        if (find := eqn.primitive.target_shardings) is not None
-        for s in find(**eqn.params)
-    ]
-    named = [(s, what) for s, what in (*stored, *targets) if s is not None]
+    named = [(s, f"the sharding of argument {path}") for s, path in ins]
+    named += [(s, f"the sharding of result{path}") for s, path in outs]
+    for eqn in _equations(program):
+        if (find := eqn.primitive.target_shardings) is not None:
+            named += [(s, f"{eqn.primitive.name} at {format_line(eqn.source)}") for s in find(**eqn.params)]
+    return [(s, what) for s, what in named if s is not None]
+
+
+def _equations(program: Jaxpr) -> list[Eqn]:
+    return [eqn for jaxpr in iterate_jaxprs(program) for eqn in jaxpr.eqns]
+
+
+def _find_mesh_axes(
+    program: Jaxpr,
+    named: Sequence[tuple[Any, str]],
+    declared: Sequence[DeclaredMesh],
+    devices: tuple[Any, ...],
+    sizes_read: Mapping[Any, str],
+) -> _MeshAxes:
+    """Find the axes of the mesh of a program, and what fixes their sizes.
+
+    Args:
+      program: the jaxpr.
+      named: the shardings that it names, and what they are of.
+      declared: the meshes that the module declares.
+      devices: its devices in partition order.
+      sizes_read: by axis, what read its size; None stands for all axes.
+    """
     if not declared:
         unnamed = [what for s, what in named if not isinstance(s, NamedSharding | SingleDeviceSharding)]
-        return None, f"{unnamed[0]} names no axes of a mesh" if unnamed else None
-    calls = [e for e in equations if e.primitive is call_exported_p and e.params["exported"].nr_devices > 1]
+        return _MeshAxes(None, f"{unnamed[0]} names no axes of a mesh" if unnamed else None)
+    equations = _equations(program)
     fixed = {**sizes_read}
-    for eqn in calls:
-        axes = eqn.params["exported"].mesh_axes
-        if axes is None:
-            return None, f"the exported program at {format_line(eqn.source)} is for as many"
-        fixed |= {axis.name: axis.fixed_by for axis in axes if axis.fixed_by is not None}
-    if (reason := _find_second_mesh(named, declared)) is not None:
-        return None, reason
+    for eqn in equations:
+        if eqn.primitive is call_exported_p and eqn.params["exported"].nr_devices > 1:
+            axes = eqn.params["exported"].mesh_axes
+            if axes is None:
+                return _MeshAxes(None, f"the exported program at {format_line(eqn.source)} is for as many")
+            fixed |= {axis.name: axis.fixed_by for axis in axes if axis.fixed_by is not None}
+    if (reason := _find_second_mesh(named, declared, devices)) is not None:
+        return _MeshAxes(None, reason)
     for eqn in equations:
         if eqn.primitive is shard_map_p:
             fixed |= dict.fromkeys(eqn.params["mesh"].axis_names, f"shard_map at {format_line(eqn.source)}")
     named_by = {axis: what for s, what in reversed(named) for axis in s.spec.axes}
-    return tuple(
-        [
-            ProgramAxis(name, size, fixed.get(name, fixed.get(None)), named_by.get(name))
-            for name, size in declared[0].sizes.items()
-        ]
-    ), None
+    sizes = declared[0].sizes.items()
+    return _MeshAxes(tuple([ProgramAxis(n, k, fixed.get(n, fixed.get(None)), named_by.get(n)) for n, k in sizes]))
 
 
-def _find_second_mesh(named: Sequence[tuple[Any, str]], declared: Sequence[DeclaredMesh]) -> str | None:
+def _name_primal_lines(found: _MeshAxes, primal: _MeshAxes | None) -> _MeshAxes:
+    """Name the lines of a function in what was found in its derivative, whose calls have the line of the export."""
+    if primal is None:
+        return found
+    fixed = {axis.name: axis.fixed_by for axis in primal.axes or ()}
+    axes = found.axes and tuple(
+        [axis._replace(fixed_by=axis.fixed_by and (fixed.get(axis.name) or axis.fixed_by)) for axis in found.axes]
+    )
+    return _MeshAxes(axes, found.devices_fixed_by and (primal.devices_fixed_by or found.devices_fixed_by))
+
+
+def _find_second_mesh(
+    named: Sequence[tuple[Any, str]], declared: Sequence[DeclaredMesh], devices: tuple[Any, ...]
+) -> str | None:
     """Why shardings, and what they are of, do not name the axes of one mesh in the order of its devices; None if so."""
     for s, what in named:
         if not isinstance(s, NamedSharding):
@@ -329,6 +384,8 @@ def _find_second_mesh(named: Sequence[tuple[Any, str]], declared: Sequence[Decla
             return f"{what} names axes that are no strings"
         if len(declared) > 1 and s.mesh.shape_tuple != named[0][0].mesh.shape_tuple:
             return f"{what} names another mesh than {named[0][1]}"
+        if len(declared) > 1 and not is_abstract(s) and s._device_assignment != devices:
+            return f"{what} has the devices in another order than the program"
     return "its meshes have the devices in different orders" if len(declared) > 1 or declared[0].order else None
 
 
@@ -341,11 +398,14 @@ def _export_vjp(
     disabled: tuple[DisabledSafetyCheck, ...],
     parameters: Sequence[str],
     sizes_read: Mapping[Any, str],
+    context: Context,
+    primal: _MeshAxes,
 ) -> Exported:
     """Export the pullback of `program` as a function of its flat arguments followed by the flat cotangents.
 
-    Only inputs and outputs with a derivative go through `vjp`; the others are closed over, and their cotangents are
-    arrays of False (`cotangent_aval`).
+    It is traced in the context of the export, since custom rules of users may read the mesh. Only inputs and outputs
+    with a derivative go through `vjp`; the others are closed over, and their cotangents are arrays of False
+    (`cotangent_aval`).
     """
     num_args = len(program.invars)
     diff_args = [i for i, a in enumerate(program.in_avals) if is_differentiable(a)]
@@ -369,5 +429,7 @@ def _export_vjp(
         ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
         for a, s in zip(avals, [*in_shardings, *out_shardings], strict=True)
     ]
-    traced = jit(backward, out_shardings=tuple(in_shardings)).trace(*shapes)
-    return _export(traced, platforms, disabled, parameters, sizes_read=sizes_read)
+    with state_extra(**vars(context) | {"is_forked": state.context.is_forked}):
+        with watch_mesh_sizes() as reads:
+            traced = jit(backward, out_shardings=tuple(in_shardings)).trace(*shapes)
+        return _export(traced, platforms, disabled, parameters, sizes_read={**reads.lines, **sizes_read}, primal=primal)

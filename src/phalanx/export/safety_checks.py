@@ -18,6 +18,7 @@ from phalanx.core.source_info import find_user_frame
 from phalanx.engine.stablehlo import custom_calls
 from phalanx.lax.callback import host_callback_p
 from phalanx.lax.ffi_call import ffi_call_p
+from phalanx.lax.sharding.inspect_sharding import inspect_sharding_p
 
 
 class CustomCallError(PhalanxError, ValueError):
@@ -167,14 +168,18 @@ def check_custom_calls(module: Any, program: Jaxpr, disabled: Sequence[DisabledS
         lines = [
             format_line(eqn.source)
             for eqn in equations
-            if eqn.primitive is host_callback_p or (eqn.primitive is ffi_call_p and eqn.params["target"] in bad)
+            if eqn.primitive in (host_callback_p, inspect_sharding_p)
+            or (eqn.primitive is ffi_call_p and eqn.params["target"] in bad)
         ]
+        kept = [target for target in bad if target not in BOUND_TARGETS]
         raise CustomCallError(
             f"export of {name}",
             expected="only custom calls with a stability guarantee (phalanx.export.STABLE_TARGETS)",
             got=f"calls of {', '.join(bad)}" + (f" at {', '.join(dict.fromkeys(lines))}" if lines else ""),
             fix="replace these operations (host callbacks cannot leave the process), or, for a kernel that you keep "
-            f"available, pass disabled_checks=[DisabledSafetyCheck.custom_call({bad[0]!r})]",
+            f"available, pass disabled_checks=[DisabledSafetyCheck.custom_call({kept[0]!r})]"
+            if kept
+            else "remove these operations, which need this process, or pass what they compute as an argument",
         )
 
 

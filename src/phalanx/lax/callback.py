@@ -24,6 +24,7 @@ from phalanx.core import (
     ShardingRule,
     Zero,
     dtypes,
+    format_source,
     get_aval,
     io_effect,
     no_effects,
@@ -153,7 +154,9 @@ class HostCall(Primitive, name="host_callback", multiple=True):
     ) -> list:
         module, manual = ctx.module, ctx.module.manual
         devices, is_global = module.device_assignment, manual is None
-        partition = None if caller.device is None else _partition(devices, caller)
+        partition = (
+            None if caller.device is None else _partition(devices, caller, f", at {format_source(ctx.eqn.source)}")
+        )
         # Outside of `shard_map` the calling device is known while lowering. Inside, the device number is an operand.
         if caller.receives_device and is_global:
             function = functools.partial(function, devices[partition])
@@ -317,7 +320,7 @@ def _host_value(x: Array) -> np.ndarray:
     return np.array(wrap_buffer(x._buffer, ArrayType(physical_aval(x.aval), x.sharding, x.committed)))
 
 
-def _partition(devices: tuple, caller: Caller) -> int:
+def _partition(devices: tuple, caller: Caller, place: str = "") -> int:
     """The index of the calling device among the devices of the program."""
     # An index comes from the library, and a device from the user's `sharding` argument.
     if isinstance(caller.device, int):
@@ -328,7 +331,7 @@ def _partition(devices: tuple, caller: Caller) -> int:
     elif len(devices) == 1:
         return 0
     raise ArgumentError(
-        "device of a callback",
+        f"device of a callback{place}",
         expected=f"one of the {len(devices)} devices that the program runs on, or its number among them",
         got=repr(caller.device),
         fix="pass a device of the program's mesh, or leave the argument out",

@@ -27,8 +27,11 @@ from phalanx.runtime import (
     Format,
     Layout,
     LoweringContext,
+    ModuleContext,
+    device_names,
     fill_unconstrained,
     general_transfers,
+    is_abstract,
     non_default_memory_kind,
     place_in_memory,
     reshard_to,
@@ -74,7 +77,7 @@ class ShardingConstraint(Identity, name="sharding_constraint"):
         return general_transfers.put([x], [fill_unconstrained(sharding, held, get_aval(x).ndim)])[0]
 
     def lower(self, ctx: LoweringContext, x: Any, *, sharding: Sharding) -> Any:
-        _check_partitions(ctx, sharding, "with_sharding_constraint")
+        check_devices(ctx, sharding, "with_sharding_constraint")
         return constrain(ctx, x, ctx.avals_in[0], sharding)
 
     def transpose(self, y_bar: Array, x: Any, *, sharding: Sharding) -> tuple:
@@ -121,7 +124,7 @@ class DevicePut(Identity, name="device_put"):
     def lower(self, ctx: LoweringContext, x: Any, *, sharding: Sharding | None, source: Sharding | None) -> Any:
         if sharding is None:
             return x
-        _check_partitions(ctx, sharding, "device_put")
+        check_devices(ctx, sharding, "device_put")
         x = constrain(ctx, x, ctx.avals_in[0], sharding)
         kind = sharding.memory_kind
         return x if kind is None or ctx.platform == "cpu" else place_in_memory(x, kind)
@@ -352,17 +355,35 @@ def _on_devices(sharding: NamedSharding, held: Sharding | None) -> NamedSharding
     )
 
 
-def _check_partitions(ctx: LoweringContext, sharding: Sharding, where: str) -> None:
-    """Check that a sharding has as many devices as the program."""
+def is_over_program(module: ModuleContext, sharding: Sharding) -> bool:
+    """Whether a sharding is over the devices of a program; one over an abstract mesh, over as many."""
+    devices = module.device_assignment
+    if sharding.num_devices != module.num_partitions:
+        return False
+    if devices is None or is_abstract(sharding):
+        return True
+    held: tuple[Any, ...] = sharding._device_assignment
+    return held == devices or set(held) == set(devices)
+
+
+def check_devices(ctx: LoweringContext, sharding: Sharding | None, where: str) -> None:
+    """Check that a sharding inside a program is over the devices of the program.
+
+    Raises:
+      ShardingError: it has more or fewer devices, or others.
+    """
     # A program runs on one set of devices, so every sharding in it is over all of them.
-    count = ctx.module.num_partitions
-    if sharding.num_devices != count and not (count == 1 and sharding.is_fully_replicated):
-        raise ShardingError(
-            f"{where} inside a compiled function, at {format_source(ctx.eqn.source)}",
-            expected=f"a sharding over the {count} device{'s' if count > 1 else ''} that the program runs on",
-            got=sharding,
-            fix="use the mesh of the arguments, or call device_put on the array before the call",
-        )
+    count, devices = ctx.module.num_partitions, ctx.module.device_assignment
+    if sharding is None or is_over_program(ctx.module, sharding) or (count == 1 and sharding.is_fully_replicated):
+        return
+    is_elsewhere = sharding.num_devices == count
+    raise ShardingError(
+        f"{where} inside a compiled function, at {format_source(ctx.eqn.source)}",
+        expected=f"a sharding over the {count} device{'s' if count > 1 else ''} that the program runs on"
+        + (f", {device_names(devices)}" if is_elsewhere else ""),
+        got=f"{sharding} on {device_names(sharding._device_assignment)}" if is_elsewhere else sharding,
+        fix="use the mesh of the arguments, or call device_put on the array before the call",
+    )
 
 
 def constrain(ctx: LoweringContext, x: Any, aval: ShapedArray, sharding: Any) -> Any:

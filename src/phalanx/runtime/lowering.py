@@ -277,7 +277,7 @@ def lower_equation(ctx: LoweringContext, eqn: Eqn, env: dict[Var, Any]) -> None:
         ctx.module.inferred_shardings[env[eqn.outvars[0]]] = sharding
     for v in eqn.outvars:
         if v.aval.type_sharding is not None:
-            env[v] = ctx.module.apply_sharding(env[v], v.aval)
+            env[v] = ctx.module.apply_sharding(env[v], v.aval, eqn.source)
 
 
 def _infer_sharding(ctx: LoweringContext, eqn: Eqn, operands: list, splat: ShapedArray | None) -> tuple[list, Any]:

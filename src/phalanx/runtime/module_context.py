@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import ShapedArray, ShardingError, physical_aval
+from phalanx.core import ShapedArray, ShardingError, format_source, physical_aval
 from phalanx.engine import ir, mlir, sdy
 from phalanx.runtime.reshard_lowering import SLICED_FROM
 from phalanx.runtime.shardy import sdy_type
@@ -147,13 +147,13 @@ class ModuleContext:
         widths = ({PLATFORM: 32} if len(self.platforms) > 1 else {}) | dict.fromkeys(self.variables, 64)
         return [(name, ir.RankedTensorType.get((), ir.IntegerType.get_signless(n))) for name, n in widths.items()]
 
-    def apply_sharding(self, x: Any, aval: Any) -> Any:
+    def apply_sharding(self, x: Any, aval: Any, source: Any) -> Any:
         """Constrain a value to the sharding in its type; the partitioner may use the axes that are not Explicit."""
         if not aval.type_sharding.mesh.explicit_axes:  # in a shard_map over all axes, where a value is a shard
             return x
         if (size := aval.type_sharding.mesh.size) != self.num_partitions:
             raise ShardingError(
-                "lowering of a program",
+                f"lowering of the operation at {format_source(source)}",
                 expected=f"a mesh of the {self.num_partitions} devices that the program runs on",
                 got=f"{aval.str_short()} over {aval.type_sharding.mesh}",
                 fix="give the program arguments on that mesh, or in_shardings",

@@ -21,6 +21,7 @@ from phalanx.core import (
     TreeError,
     check_function,
     format_code_position,
+    format_source,
     get_aval,
     merge_lists,
     parse_positions,
@@ -59,7 +60,7 @@ class CustomPartitioning(TransformedCall, name="custom_partitioning"):
         # the function itself is lowered.
         if not module.is_partitioned or module.leading or module.is_portable:
             return ctx.call(jaxpr, operands, rule.name)
-        operation = _Operation(rule, jaxpr, num_consts, module)
+        operation = _Operation(rule, jaxpr, num_consts, module, ctx.eqn.source)
         # The partitioning is Python code of this process. So the module's text does not determine the executable, which
         # must not be cached on disk.
         module.is_self_contained = False
@@ -136,7 +137,7 @@ class _Operation:
 
     numbers = itertools.count()
 
-    def __init__(self, rule: _Rule, jaxpr: Jaxpr, num_consts: int, module: ModuleContext):
+    def __init__(self, rule: _Rule, jaxpr: Jaxpr, num_consts: int, module: ModuleContext, source: Any):
         self.rule, self.jaxpr, self.num_consts = rule, jaxpr, num_consts
         # A number for each call, since two calls may share a name and differ in their Python functions.
         self.name = f"{rule.name} {next(_Operation.numbers)}"
@@ -147,7 +148,7 @@ class _Operation:
         mesh = next((m for m in candidates if m.size == module.num_partitions), None)
         if mesh is None:
             raise ShardingError(
-                f"call of {rule.name}",
+                f"call of {rule.name}, at {format_source(source)}",
                 expected=f"a mesh of the {module.num_partitions} devices that the program runs on",
                 got="none",
                 fix="call it under `with mesh:`, or give an argument of the program a NamedSharding",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core import Jaxpr, Slot, conform_all, state
 from phalanx.lax.optimization_barrier import copy_p
-from phalanx.lax.sharding_constraint import constrain
+from phalanx.lax.sharding_constraint import check_devices, constrain
 from phalanx.runtime import compiled_program, eager_dispatch
 from phalanx.sharding import Sharding
 from phalanx.spmd.auto_resolution import refuse_auto
@@ -82,6 +82,9 @@ class JitCall(PartialEvalCall, name="jit"):
         return eager_dispatch.check_values(name, call(args))
 
     def lower(self, ctx: Any, *operands: Any, jaxpr: Jaxpr, name: str, options: Options) -> list:
+        for option in ("in_shardings", "out_shardings"):
+            for sharding in getattr(options, option):
+                check_devices(ctx, sharding, f"jit of {name}, {option}")
         inputs = zip(operands, ctx.avals_in, options.in_shardings, strict=True)
         out = ctx.call(jaxpr, [constrain(ctx, *each) for each in inputs], name)
         return [constrain(ctx, *each) for each in zip(out, ctx.avals_out, options.out_shardings, strict=True)]

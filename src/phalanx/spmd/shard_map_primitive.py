@@ -50,8 +50,8 @@ from phalanx.lax.collectives.replica_groups import ManualRegion
 from phalanx.lax.control_flow.control_flow_tracing import split_by_sizes
 from phalanx.lax.elementwise import div
 from phalanx.lax.shape import reshape_p
-from phalanx.lax.sharding_constraint import constrain, sharding_constraint_p
-from phalanx.runtime import ORDER_TOKEN, compiled_program, eager_dispatch, sdy_sharding
+from phalanx.lax.sharding_constraint import constrain, is_over_program, sharding_constraint_p
+from phalanx.runtime import ORDER_TOKEN, compiled_program, device_names, eager_dispatch, sdy_sharding
 from phalanx.sharding import UNCONSTRAINED, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from phalanx.spmd.shard_map_sharding_rule import per_device_sharding_rule
 from phalanx.transforms import (
@@ -233,11 +233,12 @@ class ShardMap(PartialEvalCall, name="shard_map"):
         self, ctx: Any, *operands: Any, jaxpr: Jaxpr, mesh: Mesh | AbstractMesh, manual: frozenset, **specs: Any
     ) -> list:
         module, outer = ctx.module, ctx.module.manual
-        count = module.num_partitions
-        if mesh.size != count:
+        if not is_over_program(module, NamedSharding(mesh, REPLICATED)):
+            devices, count = module.device_assignment, module.num_partitions
             raise ShardingError(
                 f"lowering of the shard_map at {format_source(ctx.eqn.source)}",
-                expected=f"a mesh of the {count} device{'s' if count > 1 else ''} of the program",
+                expected=f"a mesh of the {count} device{'s' if count > 1 else ''} of the program"
+                + (f", {device_names(devices)}" if devices is not None and mesh.size == count else ""),
                 got=str(mesh),
                 fix="call the function under jit with arguments on its mesh, or pass the mesh of the program to "
                 "shard_map",

@@ -69,7 +69,7 @@ class Reshard(Identity, name="reshard"):
             return x
         if wanted.spec.unreduced and held is not None and x not in ctx.module.typed_shardings:
             # A parameter of a function inside the program: with its sharding stated, each device keeps its own shard.
-            x = ctx.module.apply_sharding(x, ctx.avals_in[0])
+            x = ctx.module.apply_sharding(x, ctx.avals_in[0], ctx.eqn.source)
         return reshard_to(ctx, x, physical_aval(ctx.avals_in[0]), wanted)
 
     def batch_axis(
@@ -94,7 +94,7 @@ def _lower_to_untyped(ctx: LoweringContext, x: ir.Value, held: NamedSharding) ->
         return reshard_to(ctx, x, physical_aval(ctx.avals_in[0]), held.summed)
     # A parameter may be sharded otherwise. The shards of other values are known, see `_sums_over`.
     is_known = x in ctx.module.typed_shardings or held.mesh.auto_axes
-    return x if is_known else ctx.module.apply_sharding(x, ctx.avals_in[0])
+    return x if is_known else ctx.module.apply_sharding(x, ctx.avals_in[0], ctx.eqn.source)
 
 
 def _sums_over(ctx: LoweringContext, x: ir.Value, spec: PartitionSpec) -> bool:
