@@ -1,7 +1,8 @@
 """The corpus: artifacts of every kind as one version of phalanx writes them, with inputs and results beside them.
 
 `python -m tests.export.corpus v1` writes the files of the running version into tests/data/export/; the files of released
-versions are never written again. `tests/export/test_corpus.py` reads and runs them all.
+versions are never written again. `v1-mesh_axes`, `v1-equations` and `v1-named` are of one function, from the steps in which
+the first version came. `tests/export/test_corpus.py` reads and runs them all.
 """
 
 import sys
