@@ -722,6 +722,15 @@ def test_explicit_types_and_legacy_transformations_split_any_size(explicit):
     assert [shard.data.shape[0] for shard in y.addressable_shards] == [1] * 6 + [0] * 2
 
 
+@pytest.mark.parametrize("rows", [5, 6, 33])
+def test_arrays_over_explicit_axes_are_iterated(rows):
+    mesh, value = phalanx.make_mesh((2, 3), ("x", "y"), devices=phalanx.devices()[:6]), values(rows, 4)
+    x = phalanx.device_put(value, NamedSharding(mesh, P("x", "y")))
+    for found in ([*x], phalanx.jit(lambda x: [*x])(x)):
+        np.testing.assert_array_equal(np.stack(found), value)
+        assert str(phalanx.typeof(found[0])) == "float32[4@y]"
+
+
 def test_partitioned_callbacks_receive_the_logical_shards():
     seen = []
     rows = phalanx.make_mesh((4,), ("x",))

@@ -16,7 +16,7 @@ from phalanx import lax
 from phalanx.core import current_scope, dtypes, promotion, state, user_stacklevel
 from phalanx.engine import Cache, api_boundary, api_boundary_class
 from phalanx.lax.elementwise import as_type
-from phalanx.lax.sharding.out_sharding import call_with_out_sharding, drop_type_sharding
+from phalanx.lax.sharding.out_sharding import call_with_out_sharding, drop_type_sharding, shard_dim
 from phalanx.numpy.indexing.index_expression import (
     HostIntegers,
     Index,
@@ -439,6 +439,7 @@ def iterate(x: ArrayLike) -> Iterator[Any]:
     """
     if x.ndim == 0:
         raise TypeError("iteration over an array of rank 0")
+    x = shard_dim(x, 0, ())  # no element has this dimension
     if state.trace is not None:
         return iter([getitem(x, i) for i in range(x.shape[0])])
     return _iterate_eagerly(x)
