@@ -1,6 +1,7 @@
 """Special functions, batches of matrices, and operators, at arguments that a formula excludes."""
 
 import numpy as np
+import pytest
 import scipy.linalg
 import scipy.special
 
@@ -75,3 +76,29 @@ def test_betainc_of_invalid_parameters_is_nan():
         :, None
     ]
     assert np.isnan(special.betainc(a, b, np.float32([[0], [0.5], [1]]))).all()
+
+
+@pytest.mark.parametrize(
+    "function, at, expected",
+    [
+        (jnp.logaddexp, (0.5, 0.5), [[0.25, -0.25], [-0.25, 0.25]]),
+        (jnp.logaddexp2, (0.0, 0.0), [[0.173287, -0.173287], [-0.173287, 0.173287]]),
+        (special.betaln, (0.5, 0.5), [[3.289868, -1.644934], [-1.644934, 3.289868]]),
+        (lambda x, y: x**y, (2.0, 0.0), [[0.0, 0.5], [0.5, 0.480453]]),
+        (special.poch, (1.0, 0.0), [[0.0, 1.644934], [1.644934, 1.978112]]),
+    ],
+)
+def test_second_derivatives_where_an_implementation_selects(function, at, expected):
+    # Of the formulas: p(1-p) of the logistic function, trigamma, and x^(-1) and log(x)^2 for powers.
+    np.testing.assert_allclose(phalanx.hessian(function, (0, 1))(*at), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_third_derivatives_of_a_power_at_the_exponent_zero():
+    third = phalanx.jacfwd(phalanx.hessian(lambda v: v[0] ** v[1]))(jnp.array([1.0, 0.0]))
+    # d^3/dx^2 dy = (2y - 1) x^(y - 2) + ... = -1, whatever the order; the others vanish.
+    np.testing.assert_allclose(third, [[[0, -1], [-1, 0]], [[-1, 0], [0, 0]]], atol=1e-5)
+
+
+@pytest.mark.parametrize("function", [nn.softplus, nn.mish])
+def test_rules_of_activations_take_python_numbers(function):
+    np.testing.assert_allclose(phalanx.jvp(function, (0.5,), (1.0,))[1], phalanx.grad(function)(0.5), rtol=1e-6)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
@@ -212,7 +213,7 @@ class Tracer(Typed, Operators):
         return complex(self._number("complex"))
 
     def __index__(self) -> int:
-        return self._concretize(TracerIntegerConversionError).__index__()
+        return operator.index(self._concretize(TracerIntegerConversionError))
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         # An error even if the value is known, since NumPy would drop the derivative that the tracer carries.

@@ -153,6 +153,7 @@ def _softplus(x: Array) -> Any:
 @_softplus.defjvp
 def _softplus_jvp(primals: tuple, tangents: tuple) -> tuple:
     (x,), (x_dot,) = primals, tangents
+    x = as_inexact(x)  # The rule gets Python numbers as they are.
     return _softplus(x), lax.mul(x_dot, lax.logistic(x))
 
 

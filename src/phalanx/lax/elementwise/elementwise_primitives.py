@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core import LINEAR, ZERO, ArgumentError, DTypeError, Primitive, ShapedArray, Undefined, get_aval, tangent
+from phalanx.core import (
+    LINEAR,
+    ZERO,
+    ArgumentError,
+    DTypeError,
+    Primitive,
+    ShapedArray,
+    Undefined,
+    dtypes,
+    get_aval,
+    tangent,
+)
 from phalanx.engine.mlir import chlo, hlo, ir
 from phalanx.lax.elementwise.convert_element_type import bit_width, convert_element_type_p
 from phalanx.lax.elementwise.elementwise_builders import (
@@ -312,7 +323,7 @@ integer_pow_p = IntegerPow()
 
 
 def pow_dx(t: ArrayLike, x: ArrayLike, y: ArrayLike, z: ArrayLike) -> Any:
-    """t y x^(y-1), where y = 0 gives 0 even if x^(-1) is not finite."""
+    """t y x^(y-1), where y = 0 gives 0 even if x^(-1) is not finite; its derivative in y is x^(-1) elsewhere."""
     # A constant exponent needs no select for y = 0.
     if isinstance(y, int | float | complex | np.generic):
         return (
@@ -320,7 +331,10 @@ def pow_dx(t: ArrayLike, x: ArrayLike, y: ArrayLike, z: ArrayLike) -> Any:
         )
     dtype = get_aval(x).dtype
     exponent = y if get_aval(y).dtype == dtype else convert_element_type_p(y, dtype=dtype, weak_type=False)
-    safe = select_n_p(eq_p(exponent, constant_like(x, 0)), exponent, constant_like(x, 1))
+    size = abs_p(x)
+    is_singular = lt_p(size, constant_like(size, float(dtypes.finfo(dtype).tiny)))
+    is_singular = and_p(is_singular, eq_p(exponent, constant_like(x, 0)))
+    safe = select_n_p(is_singular, exponent, constant_like(x, 1))
     return mul_p(t, mul_p(exponent, pow_p(x, sub_p(safe, constant_like(x, 1)))))
 
 

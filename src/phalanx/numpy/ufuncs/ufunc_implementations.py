@@ -254,11 +254,13 @@ def hypot(x: Array, y: Array) -> Array:
 def logaddexp(x: Array, y: Array, exp: Callable[..., Array], scale: float) -> Any:
     """log(exp(x) + exp(y)) / scale, of the exponential of any base and the logarithm of the base."""
     big = lax.max_p(x, y)
-    is_complex = common_dtype(big).kind == "c"
-    d = lax.sub_p(lax.min_p(x, y), big) if is_complex else lax.sub_p(x, y)
+    # `max` and `abs` have second derivatives of zero where x = y, which this function does not have.
+    is_x = lax.eq_p(x, big)
+    d = select_where(is_x, lax.sub_p(y, x), lax.sub_p(x, y))
     # The difference of equal infinities is NaN and counts as 0. That of a NaN operand propagates, with its derivative.
-    d = select_where(lax.eq_p(x, y), 0, d)
-    log = lax.log1p_p(exp(d if is_complex else lax.neg_p(lax.abs_p(d))))
+    is_same = lax.and_p(lax.eq_p(x, y), isinf(x))
+    d, big = select_where(is_same, 0, d), select_where(is_same, big, select_where(is_x, x, y))
+    log = lax.log1p_p(exp(d))
     return lax.add_p(big, log if scale == 1.0 else lax.div_p(log, constant(scale, log)))
 
 

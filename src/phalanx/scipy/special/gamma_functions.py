@@ -75,16 +75,21 @@ def is_gamma_pole(x: Array) -> Array:
     return (x <= 0) & (x == lax.floor_p(x)) & (x > -np.inf)
 
 
+def _order(a: Array, b: Array) -> tuple[Array, Array]:
+    """The smaller and the larger number, by a choice: `min` and `max` have no second derivatives where a = b."""
+    return select_where(a > b, b, a), select_where(a > b, a, b)
+
+
 def _sign_and_log_beta(a: Array, b: Array) -> tuple:
     """The sign of the beta function, and the logarithm of its magnitude."""
-    a, b = lax.min_p(a, b), lax.max_p(a, b)
+    a, b = _order(a, b)
     # For an integer 0 < b < 1 - a, both gamma(a) and gamma(a + b) have a pole, and their ratio is finite by reflection.
     turned = is_gamma_pole(a) & (b > 0) & (b == lax.floor_p(b)) & (b < 1 - a)
     odd = lax.rem_p(select_where(turned, b, 0), to_numpy_scalar(2, common_dtype(b))) != 0
     a = select_where(turned, 1 - a - b, a)
     diverges = is_gamma_pole(a) | is_gamma_pole(b) | ((b == np.inf) & (a <= 0))
     vanishes = ((b == np.inf) & (a > 0) & (a < np.inf)) | (is_gamma_pole(a + b) & ~diverges)
-    x, y = (select_where(diverges | vanishes, 1, v) for v in (lax.min_p(a, b), lax.max_p(a, b)))
+    x, y = (select_where(diverges | vanishes, 1, v) for v in _order(a, b))
     log = select_where(diverges, np.inf, select_where(vanishes, -np.inf, lax.lgamma_p(x) - log_gamma_ratio(y, x)))
     sign = select_where(turned & odd, -1, gammasgn(x) * gammasgn(y) * gammasgn(x + y))
     return select_where(diverges & (b == np.inf) & ~is_gamma_pole(a), gammasgn(a), sign), log
@@ -250,7 +255,8 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
     x = select_where(turned, 1 - z - m, select_where(start | end, 1, z))
     sign = select_where(turned, select_where(odd, -1, to_numpy_scalar(1, x.dtype)), gammasgn(x + m) * gammasgn(x))
     value = sign * lax.exp(log_gamma_ratio(x, m))
-    return select_where(m == 0, 1, select_where(start & ~end, 0, select_where(end & ~start, np.inf, value)))
+    is_one = (m == 0) & (start | (lax.abs(z) == np.inf))  # Elsewhere `value` is 1, and has a derivative in m.
+    return select_where(is_one, 1, select_where(start & ~end, 0, select_where(end & ~start, np.inf, value)))
 
 
 def _check_inexact(name: str, exact: bool) -> None:
